@@ -1,0 +1,33 @@
+# Every target sets up what it needs in .venv; a machine needs Python 3.11+ and make, nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test test-long lint bench clean
+
+demo: $(READY)
+	$(BIN)/dyclu demo --out demo-out
+
+test: lint
+	$(BIN)/pytest -n 2 -m "not long"
+
+test-long: $(READY)
+	$(BIN)/pytest -m long
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	@echo "no benchmarks yet"
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dyclu needs Python 3.11 or newer; run make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all,dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv demo-out .mypy_cache .pytest_cache .ruff_cache .hypothesis

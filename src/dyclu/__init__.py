@@ -1,0 +1,28 @@
+"""Bandits for a population of users who resemble each other and change."""
+
+from dyclu import errors, policies
+from dyclu.errors import DycluError
+from dyclu.homogeneity import Evidence, homogeneity
+from dyclu.noise import Noise
+from dyclu.policies import DyClu, LinUCB, Uniform, load
+from dyclu.policy import Decision, Outcome, Policy
+from dyclu.stats import Stats
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Decision",
+    "DyClu",
+    "DycluError",
+    "Evidence",
+    "LinUCB",
+    "Noise",
+    "Outcome",
+    "Policy",
+    "Stats",
+    "Uniform",
+    "errors",
+    "homogeneity",
+    "load",
+    "policies",
+]

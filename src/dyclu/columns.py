@@ -1,0 +1,46 @@
+"""Columns: arrays whose rows belong together and grow together.
+
+A book of many small models is a handful of arrays, one row per model: compact, quick to sum over,
+and saved as they are. An owner declares its columns as attributes; these functions look after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Columns = Mapping[str, tuple[tuple[int, ...], type[Any]]]
+"""Name of each column -> shape and type of one row."""
+
+FIRST_ROOM = 16
+"""Rows of new columns; they double when they are full."""
+
+
+def lay(owner: object, columns: Columns) -> None:
+    """Give the owner its columns, all zeros."""
+    for name, (shape, dtype) in columns.items():
+        setattr(owner, name, np.zeros((FIRST_ROOM, *shape), dtype))
+
+
+def make_room(owner: object, columns: Columns, rows: int) -> None:
+    """Double the columns until they have this many rows; what they hold stays."""
+    for name in columns:
+        column = getattr(owner, name)
+        while len(column) < rows:
+            column = np.concatenate((column, np.zeros_like(column)))
+        setattr(owner, name, column)
+
+
+def dump(owner: object, columns: Columns, rows: int) -> dict[str, NDArray[Any]]:
+    """Return the rows in use."""
+    return {name: getattr(owner, name)[:rows] for name in columns}
+
+
+def fill(owner: object, columns: Columns, rows: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Put back what `dump` returned."""
+    make_room(owner, columns, rows)
+    for name in columns:
+        getattr(owner, name)[:rows] = arrays[name]

@@ -1,0 +1,57 @@
+"""The exceptions of dyclu.
+
+::
+
+    DycluError
+    ├── ShapeError         (ValueError)   wrong number of features or axes, no arms, ragged lists
+    ├── NumberError        (ValueError)   NaN, ±inf, or too large to square
+    ├── KindError          (TypeError)    strings, complex numbers, None, objects where numbers go
+    ├── OptionError        (ValueError)   an option outside its range, or a name nobody knows
+    ├── FileError          (ValueError)   a saved policy that cannot be read
+    │   ├── ForeignFile                     was not written by `save`
+    │   ├── DamagedFile                     truncated or altered since
+    │   └── NewerFile                       written by a later version of dyclu
+    └── MissingExtra       (ImportError)  an optional dependency is not installed
+
+Every message says what was got, what was expected and what to do.
+"""
+
+
+class DycluError(Exception):
+    """Anything dyclu refuses to do."""
+
+
+class ShapeError(DycluError, ValueError):
+    """Numbers in the wrong arrangement."""
+
+
+class NumberError(DycluError, ValueError):
+    """A number nothing can be learnt from."""
+
+
+class KindError(DycluError, TypeError):
+    """Something that is not a real number where one is needed."""
+
+
+class OptionError(DycluError, ValueError):
+    """An option outside its range."""
+
+
+class FileError(DycluError, ValueError):
+    """A saved policy that cannot be read."""
+
+
+class ForeignFile(FileError):  # noqa: N818 - reads as what it is
+    """A file that `save` did not write."""
+
+
+class DamagedFile(FileError):  # noqa: N818
+    """A file that was truncated or altered after `save` wrote it."""
+
+
+class NewerFile(FileError):  # noqa: N818
+    """A file written by a later version of dyclu."""
+
+
+class MissingExtra(DycluError, ImportError):  # noqa: N818
+    """An optional dependency is not installed."""

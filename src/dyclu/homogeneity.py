@@ -1,0 +1,119 @@
+"""The only test of the library: do two sets of observations share one parameter?
+
+It is asked in two places. Is a new reward still what the user's segment predicts (change)? Is
+another segment like mine (neighbourhood)? This module is the readable definition; `segments` and
+`neighbours` answer the same question faster, and agree with it to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import chdtrc, fdtrc
+
+from dyclu.noise import Noise
+from dyclu.stats import Stats, overlap, pseudo_inverse
+
+CANNOT_TELL = 1.0
+"""The p-value of two sets that have nothing in common to compare: no evidence against sharing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What two sets of observations say against having the same parameter.
+
+    Attributes
+    ----------
+    statistic : float
+        ``s`` of Eq. (1), χ² distributed, if the noise was given; Chow's ``F`` if estimated.
+    df : int
+        Directions in which both were observed; 0 means that nothing can be compared.
+    df_residual : float
+        Residual degrees of freedom of the noise: infinite if it was given.
+    p_value : float
+        Probability of at least this `statistic` if the parameters are the same.
+    """
+
+    statistic: float
+    df: int
+    df_residual: float
+    p_value: float
+
+    @property
+    def cannot_tell(self) -> bool:
+        """Whether the two sets, or the noise, leave the question open."""
+        return self.df == 0 or self.df_residual == 0
+
+
+def homogeneity(a: Stats, b: Stats, *, noise: float | Noise | None = None) -> Evidence:
+    """Test whether `a` and `b` are observations of the same parameter.
+
+    Eq. (1) is the squared distance of the two estimates, each direction counted as far as *both*
+    have seen it. In sums alone, and without anything large that must cancel,
+
+    ``s = (ϑ₁ − ϑ₂)ᵀ A₁ (A₁ + A₂)⁻ A₂ (ϑ₁ − ϑ₂) / σ²``
+
+    (derived in ``docs/theory.md``). Under the hypothesis it is χ² with
+    ``df = rank(A₁) + rank(A₂) − rank(A₁ + A₂)`` degrees of freedom. With unknown noise it is
+    ``F = s/df``, with the pooled residual variance for ``σ²`` (Chow).
+
+    Parameters
+    ----------
+    a, b : Stats
+        The two sets of observations.
+    noise : float, Noise or None
+        Standard deviation of the noise; None estimates it from the two sets alone.
+
+    Examples
+    --------
+    Rewards 0 and 2 for one context, noise 1: the estimates lie √2 standard errors apart.
+
+    >>> homogeneity(Stats.of([1.0], 0.0), Stats.of([1.0], 2.0), noise=1.0)
+    Evidence(statistic=2.0, df=1, df_residual=inf, p_value=0.157299...)
+
+    Different contexts have no direction in common:
+
+    >>> homogeneity(Stats.of([1.0, 0.0], 0.0), Stats.of([0.0, 1.0], 2.0), noise=1.0).cannot_tell
+    True
+    """
+    df, spanned = overlap(a, b)
+    gap = a.theta - b.theta
+    inverse = pseudo_inverse(a.gram + b.gram, at_least=spanned)
+    deviation = float(gap @ a.gram @ inverse @ b.gram @ gap)
+    return weigh(max(0.0, deviation), df, _noise(noise, a, b))
+
+
+def weigh(deviation: float, df: int, noise: Noise) -> Evidence:
+    """Return the evidence in a deviation ``σ² s`` of `df` degrees of freedom."""
+    p = float(p_value(deviation, df, noise))
+    if df == 0 or noise.df == 0:
+        return Evidence(0.0, df, noise.df, p)
+    statistic = deviation / noise.variance
+    return Evidence(statistic if math.isinf(noise.df) else statistic / df, df, noise.df, p)
+
+
+def p_value(deviation: ArrayLike, df: ArrayLike, noise: Noise) -> NDArray[np.float64]:
+    """Return ``P(s ≥ observed)`` under homogeneity, for one deviation ``σ² s`` or an array of them.
+
+    >>> p_value([3.84, 6.63], [1, 0], Noise.known(1.0)).round(3)
+    array([0.05, 1.  ])
+    """
+    df = np.asarray(df)
+    if noise.df == 0:
+        return np.full(df.shape, CANNOT_TELL)
+    directions = np.maximum(df, 1)
+    statistic = np.asarray(deviation) / noise.variance
+    if math.isinf(noise.df):
+        tail = chdtrc(directions, statistic)
+    else:
+        tail = fdtrc(directions, noise.df, statistic / directions)
+    return np.where(df > 0, tail, CANNOT_TELL)
+
+
+def _noise(noise: float | Noise | None, a: Stats, b: Stats) -> Noise:
+    if noise is None:
+        return Noise.within(a, b)
+    return noise if isinstance(noise, Noise) else Noise.known(noise)

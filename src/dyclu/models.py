@@ -1,0 +1,122 @@
+"""`Models`: many ridge regressions, stacked in arrays and updated by rank one.
+
+What LinUCB and its relatives need: for every key ``A_λ = λI + Σxxᵀ`` and ``b = Σxy``, with inverse
+and estimate at hand, so that a decision is two small products and a reward one outer product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyclu import columns
+from dyclu.columns import Columns
+from dyclu.noise import Noise
+from dyclu.ridge import Scores, solve, ucb
+from dyclu.validation import FloatArray, User
+
+REFRESH = 1024
+"""Rank-one updates in a row before an inverse is computed afresh: rounding cannot pile up."""
+
+TRUSTED = 1e8
+"""Largest xᵀA_λ⁻¹x at which a rank-one update is trusted; it loses that many digits."""
+
+
+class Models:
+    """Ridge models by key; row `i` of every array belongs to model `i`.
+
+    Attributes
+    ----------
+    gram, moment, energy, count : arrays of shape (room, d, d), (room, d), (room,), (room,)
+        The sums of every model's observations.
+    inverse, theta : arrays of shape (room, d, d) and (room, d)
+        ``A_λ⁻¹`` and ``θ̂ = A_λ⁻¹ b``.
+    row : dict of key to int
+        Where each key's model is.
+
+    Examples
+    --------
+    >>> models = Models(2, ridge=1.0)
+    >>> models.add(models.of("ana"), np.array([1.0, 0.0]), 2.0)
+    >>> models.theta[models.row["ana"]]
+    array([1., 0.])
+    """
+
+    gram: FloatArray
+    moment: FloatArray
+    energy: FloatArray
+    count: NDArray[np.int64]
+    inverse: FloatArray
+    theta: FloatArray
+
+    def __init__(self, dim: int, *, ridge: float) -> None:
+        self.dim, self.ridge = dim, ridge
+        self.row: dict[User, int] = {}
+        self._columns: Columns = {
+            "gram": ((dim, dim), np.float64),
+            "moment": ((dim,), np.float64),
+            "energy": ((), np.float64),
+            "count": ((), np.int64),
+            "inverse": ((dim, dim), np.float64),
+            "theta": ((dim,), np.float64),
+        }
+        columns.lay(self, self._columns)
+        self._blank = np.eye(dim) / ridge
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def of(self, key: User) -> int:
+        """Return the row of the key's model, a new one if there is none yet."""
+        row = self.row.get(key)
+        if row is None:
+            row = self.row[key] = len(self.row)
+            columns.make_room(self, self._columns, len(self))
+            self.inverse[row] = self._blank
+        return row
+
+    def add(self, row: int, context: FloatArray, reward: float) -> None:
+        """Add one observation to a model."""
+        self.gram[row] += context[:, None] * context
+        self.moment[row] += reward * context
+        self.energy[row] += reward * reward
+        self.count[row] += 1
+        inverse = self.inverse[row]
+        column = inverse @ context
+        leverage = context @ column
+        if self.count[row] % REFRESH and 0 <= leverage < TRUSTED:
+            inverse -= column[:, None] * (column / (1.0 + leverage))
+        else:
+            inverse[:] = solve(self.gram[row], np.eye(self.dim), ridge=self.ridge)
+        self.theta[row] = inverse @ self.moment[row]
+
+    def scores(self, key: User, arms: FloatArray, *, alpha: float) -> Scores:
+        """Return estimate, means and widths for all arms; an unknown key has an empty model."""
+        row = self.row.get(key)
+        if row is None:
+            return ucb(np.zeros(self.dim), arms, arms / self.ridge, alpha=alpha)
+        return ucb(self.theta[row].copy(), arms, arms @ self.inverse[row], alpha=alpha)
+
+    def noise(self) -> Noise:
+        """Return the noise estimated from prediction errors.
+
+        Under the prior for which λ is right, ``θ ~ N(0, σ²/λ)``, each error of a prediction made
+        before its reward was learnt has variance ``σ² (1 + xᵀA_λ⁻¹x)``, and the squares of the
+        errors in these units add up to ``Σy² − bᵀθ̂``.
+        """
+        n = len(self)
+        energy = float(self.energy[:n].sum())
+        explained = float((self.moment[:n] * self.theta[:n]).sum())
+        count = int(self.count[:n].sum())
+        return Noise.estimated(max(0.0, energy - explained), energy, count, count)
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the complete state: what JSON can hold, and arrays."""
+        return {"keys": list(self.row)}, columns.dump(self, self._columns, len(self))
+
+    def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Put back what `dump` returned."""
+        self.row = {key: row for row, key in enumerate(state["keys"])}
+        columns.fill(self, self._columns, len(self), arrays)

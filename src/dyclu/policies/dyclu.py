@@ -1,0 +1,183 @@
+"""DyClu: dynamic clustering of bandits, Algorithm 1 of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from os import PathLike
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from dyclu.alarm import Alarm
+from dyclu.neighbours import neighbours
+from dyclu.noise import Noise, kept_variance
+from dyclu.policy import Decision, Ids, Outcome, described
+from dyclu.ridge import choose, scores
+from dyclu.segments import Change, Segment, Segments
+from dyclu.storage import Saved, write
+from dyclu.theory import exploration
+from dyclu.validation import (
+    User,
+    as_arms,
+    as_context,
+    as_dim,
+    as_positive,
+    as_probability,
+    as_reward,
+    as_user,
+    as_whole,
+)
+
+
+class DyClu:
+    """Learns what each of many users likes while they resemble each other and change.
+
+    Every user has an open *segment*: the observations since their last change. Two questions are
+    asked of each reward, with the same test of homogeneity: does it contradict the user's segment
+    (then the user may have changed), and which segments, of anybody, at any time, does the user's
+    segment resemble (then their data serve this user too)?
+
+    Parameters
+    ----------
+    dim : int
+        Number of features of a context.
+    noise : float or None
+        Standard deviation σ of the rewards' noise; None estimates it from the residuals.
+    ridge : float
+        Regularisation λ of the estimate that chooses arms.
+    delta : float
+        δ of Eq. (2): chance that a confidence interval misses.
+    window : int
+        τ: how many of a user's latest rewards the alarm looks at.
+    window_delta : float
+        δₑ of Lemma 3: chance of a false alarm at any one time.
+    change_level : float
+        Chance, 1 − F(υᵉ), that a reward surprises although nothing has changed.
+    neighbour_level : float
+        Chance, 1 − F(υᶜ), of leaving out a segment that shares the user's parameter.
+
+    Examples
+    --------
+    >>> policy = DyClu(2, noise=0.1)
+    >>> arms = [[1.0, 0.0], [0.0, 1.0]]
+    >>> for _ in range(4):
+    ...     outcome = policy.learn("ana", arms[0], 1.0)
+    ...     outcome = policy.learn("ana", arms[1], 0.1)
+    >>> policy.decide("bea", arms)  # nothing is known of bea, so everybody is a neighbour
+    Decision(user='bea', arm=0, mean=0.975..., width=0.327...)
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        noise: float | None = None,
+        ridge: float = 0.1,
+        delta: float = 0.1,
+        window: int = 20,
+        window_delta: float = 0.1,
+        change_level: float = 0.01,
+        neighbour_level: float = 0.01,
+    ) -> None:
+        self.dim = as_dim(dim)
+        self.ridge = as_positive(ridge, "ridge")
+        self.delta = as_probability(delta, "delta")
+        self.change_level = as_probability(change_level, "change_level")
+        self.neighbour_level = as_probability(neighbour_level, "neighbour_level")
+        self._known = None if noise is None else Noise.known(noise)
+        self._kept = kept_variance(self.change_level)
+        self._alarm = Alarm(
+            self.change_level,
+            as_whole(window, "window", least=1),
+            as_probability(window_delta, "window_delta"),
+        )
+        self._book = Segments(self.dim)
+
+    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+        """Choose an arm for the user by the sum of their neighbours' data; changes nothing."""
+        user, arms = as_user(user), as_arms(arms, self.dim)
+        together = self._book.total(self._neighbourhood(user))
+        alpha = exploration(
+            together.count,
+            self.dim,
+            noise=self._noise().deviation,
+            ridge=self.ridge,
+            delta=self.delta,
+        )
+        return choose(user, scores(together, arms, ridge=self.ridge, alpha=alpha))
+
+    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        """Take in the reward of the chosen context."""
+        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
+        book = self._book
+        book.clock += 1
+        mine = book.open[user] if user in book.open else book.start(user)
+
+        evidence = book.evidence(mine, x, y, noise=self._noise())
+        surprised = evidence.p_value < self.change_level
+        recent = self._alarm.remember(book.surprises[mine], surprised)
+        changed = self._alarm.rings(recent, count=int(book.count[mine]))
+
+        if changed:
+            mine = book.start(user)
+        else:
+            book.surprises[mine] = recent
+            if not surprised:
+                book.add(mine, x, y)
+
+        found = neighbours(book, mine, noise=self._noise(), level=self.neighbour_level)
+        book.neighbours[mine] = found
+        return Outcome(user, surprised, changed, mine, found)
+
+    @property
+    def noise(self) -> float:
+        """The noise's standard deviation: as told, or as estimated so far."""
+        return self._noise().deviation
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All segments, open and closed, by id."""
+        return tuple(self._book[id] for id in range(len(self._book)))
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """All changes noticed so far."""
+        return self._book.changes()
+
+    def neighbours(self, user: Hashable) -> tuple[int, ...]:
+        """Return the ids of the segments the user's next decision is made with."""
+        return tuple(self._neighbourhood(as_user(user)).tolist())
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+        state, arrays = self._book.dump()
+        write(path, Saved("DyClu", self._options(), state, arrays))
+
+    @classmethod
+    def restore(cls, saved: Saved) -> DyClu:
+        """Return the policy that was saved."""
+        policy = cls(**saved.options)
+        policy._book = Segments.restored(policy.dim, saved.state, saved.arrays)
+        return policy
+
+    def __repr__(self) -> str:
+        return described("DyClu", self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "dim": self.dim,
+            "noise": None if self._known is None else self._known.deviation,
+            "ridge": self.ridge,
+            "delta": self.delta,
+            "window": self._alarm.window,
+            "window_delta": self._alarm.delta,
+            "change_level": self.change_level,
+            "neighbour_level": self.neighbour_level,
+        }
+
+    def _noise(self) -> Noise:
+        return self._known or self._book.noise(kept=self._kept)
+
+    def _neighbourhood(self, user: User) -> Ids:
+        mine = self._book.open.get(user)
+        return self._book.everyone() if mine is None else self._book.neighbours[mine]

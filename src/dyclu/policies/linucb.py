@@ -1,0 +1,121 @@
+"""LinUCB (Abbasi-Yadkori, Pál, Szepesvári 2011): ridge regression and optimism, nobody changes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from os import PathLike
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from dyclu.models import Models
+from dyclu.noise import Noise
+from dyclu.policy import Decision, Outcome, described
+from dyclu.ridge import choose
+from dyclu.storage import Saved, write
+from dyclu.theory import exploration
+from dyclu.validation import (
+    User,
+    as_arms,
+    as_context,
+    as_dim,
+    as_positive,
+    as_probability,
+    as_reward,
+    as_user,
+)
+
+EVERYBODY: User = "everybody"
+
+
+class LinUCB:
+    """One linear model per user, or one for all, that never forgets.
+
+    Parameters
+    ----------
+    dim : int
+        Number of features of a context.
+    noise : float or None
+        Standard deviation σ of the rewards' noise; None estimates it from prediction errors.
+    ridge : float
+        Regularisation λ.
+    delta : float
+        Chance that a confidence interval misses.
+    alpha : float or None
+        A constant width factor; None takes Eq. (2)'s, which grows with the data.
+    shared : bool
+        One model for everybody instead of one per user.
+
+    Examples
+    --------
+    >>> policy = LinUCB(2, alpha=0.5)
+    >>> outcome = policy.learn("ana", [1.0, 0.0], 1.1)
+    >>> policy.decide("ana", [[1.0, 0.0], [0.0, 1.0]])
+    Decision(user='ana', arm=1, mean=0.0, width=1.581...)
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        noise: float | None = None,
+        ridge: float = 0.1,
+        delta: float = 0.1,
+        alpha: float | None = None,
+        shared: bool = False,
+    ) -> None:
+        self.dim = as_dim(dim)
+        self.ridge = as_positive(ridge, "ridge")
+        self.delta = as_probability(delta, "delta")
+        self.alpha = None if alpha is None else as_positive(alpha, "alpha")
+        self.shared = bool(shared)
+        self._known = None if noise is None else Noise.known(noise)
+        self._models = Models(self.dim, ridge=self.ridge)
+
+    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+        """Choose the arm of the highest upper confidence bound; changes nothing."""
+        user, arms = as_user(user), as_arms(arms, self.dim)
+        key = self._key(user)
+        return choose(user, self._models.scores(key, arms, alpha=self._alpha(key)))
+
+    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        """Add the observation to the user's model."""
+        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
+        self._models.add(self._models.of(self._key(user)), x, y)
+        return Outcome(user)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+        state, arrays = self._models.dump()
+        write(path, Saved("LinUCB", self._options(), state, arrays))
+
+    @classmethod
+    def restore(cls, saved: Saved) -> LinUCB:
+        """Return the policy that was saved."""
+        policy = cls(**saved.options)
+        policy._models.fill(saved.state, saved.arrays)
+        return policy
+
+    def __repr__(self) -> str:
+        return described("LinUCB", self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "dim": self.dim,
+            "noise": None if self._known is None else self._known.deviation,
+            "ridge": self.ridge,
+            "delta": self.delta,
+            "alpha": self.alpha,
+            "shared": self.shared,
+        }
+
+    def _key(self, user: User) -> User:
+        return EVERYBODY if self.shared else user
+
+    def _alpha(self, key: User) -> float:
+        if self.alpha is not None:
+            return self.alpha
+        row = self._models.row.get(key)
+        count = 0 if row is None else int(self._models.count[row])
+        noise = (self._known or self._models.noise()).deviation
+        return exploration(count, self.dim, noise=noise, ridge=self.ridge, delta=self.delta)

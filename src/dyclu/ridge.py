@@ -1,0 +1,70 @@
+"""Ridge regression and optimism: Eq. (2), the only copy of the arm-choice formula.
+
+Statistics ``(A, b)`` of any set of observations, with ``A_λ = A + λI``:
+the estimate is ``θ̂ = A_λ⁻¹ b``, and an arm `x` is worth at most ``xᵀθ̂ + α √(xᵀ A_λ⁻¹ x)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg.lapack import dposv
+
+from dyclu.policy import Decision, first_best
+from dyclu.stats import Stats
+from dyclu.validation import FloatArray, User
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Estimates for K arms.
+
+    Attributes
+    ----------
+    theta : array of shape (dim,)
+        The ridge estimate ``θ̂``.
+    mean, width : arrays of shape (K,)
+        ``xᵀθ̂`` and ``α √(xᵀ A_λ⁻¹ x)`` of every arm.
+    """
+
+    theta: FloatArray
+    mean: FloatArray
+    width: FloatArray
+
+
+def scores(stats: Stats, arms: FloatArray, *, ridge: float, alpha: float) -> Scores:
+    """Return estimate, means and widths for all arms ``(K, dim)``, with one solve for everything.
+
+    >>> answer = scores(Stats.of([1.0, 0.0], 2.0), np.eye(2), ridge=1.0, alpha=1.0)
+    >>> answer.mean, answer.width ** 2
+    (array([1., 0.]), array([0.5, 1. ]))
+    """
+    solution = solve(stats.gram, np.column_stack((stats.moment, arms.T)), ridge=ridge)
+    return ucb(solution[:, 0], arms, solution[:, 1:].T, alpha=alpha)
+
+
+def ucb(theta: FloatArray, arms: FloatArray, whitened: FloatArray, *, alpha: float) -> Scores:
+    """Return the scores for an estimate and the arms times its inverse, ``x A_λ⁻¹`` (K, dim)."""
+    variance = np.einsum("kd,kd->k", arms, whitened)
+    return Scores(theta, arms @ theta, alpha * np.sqrt(np.maximum(variance, 0.0)))
+
+
+def choose(user: User, scores: Scores) -> Decision:
+    """Return the decision for the arm of the highest mean + width, the first of equals."""
+    best = first_best(scores.mean + scores.width)
+    return Decision(
+        user, best, float(scores.mean[best]), float(scores.width[best]), theta=scores.theta
+    )
+
+
+def solve(gram: FloatArray, right: FloatArray, *, ridge: float) -> FloatArray:
+    """Return ``(A + λI)⁻¹ R`` for right-hand sides `R` of shape (dim, n)."""
+    matrix = gram.copy()
+    matrix.flat[:: len(gram) + 1] += ridge
+    _, solution, failed = dposv(matrix, right)
+    if not failed:
+        return np.asarray(solution)
+    # Scales so far apart that rounding swallowed λ: no eigenvalue of A_λ is truly below it.
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(vectors @ ((vectors.T @ right) / np.maximum(values, ridge)[:, None]))

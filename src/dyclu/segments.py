@@ -1,0 +1,270 @@
+"""`Segments`: the book of all segments, stacked in arrays; the only mutable state of DyClu.
+
+A *segment* is the `Stats` of one user between two change points. It is opened empty, grows by one
+observation at a time, and is closed when its user changes; closed ones stay, because somebody may
+come to resemble them. Ids count up from 0 and are never reused.
+
+Beside the sums, the book keeps what the tests would otherwise compute again and again: a
+generalised inverse of the gram, the least-squares estimate and the rank. An observation changes
+them by a rank-one update; they are computed afresh while the contexts do not span the space,
+while the gram is nearly singular, and every `REFRESH` observations: rounding cannot pile up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyclu import columns
+from dyclu.columns import Columns
+from dyclu.homogeneity import Evidence, weigh
+from dyclu.noise import Noise
+from dyclu.policy import Ids, no_ids
+from dyclu.stats import Stats, pseudo_inverse, rank
+from dyclu.validation import FloatArray, User
+
+REFRESH = 512
+"""Rank-one updates in a row before the inverse is computed afresh."""
+
+CONDITION = 1e8
+"""Largest trace(A)·trace(A⁻¹) at which a rank-one update is trusted; it loses that many digits."""
+
+OPEN = -1
+"""Closing time of a segment that is still open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One user's observations between two change points.
+
+    Attributes
+    ----------
+    id : int
+        Its place in the book.
+    user : str or int
+        Whose observations they are.
+    opened, closed : int and (int or None)
+        How many rewards the policy had learnt, of all users, when it was opened and closed.
+    stats : Stats
+        The observations' sums.
+    """
+
+    id: int
+    user: User
+    opened: int
+    closed: int | None
+    stats: Stats
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that was noticed: `before` was closed and `after` opened, at reward number `at`."""
+
+    user: User
+    at: int
+    before: int
+    after: int
+
+
+class Segments:
+    """The book of segments; row `i` of every array belongs to segment `i`.
+
+    Arrays have room to grow: only the first ``len(book)`` rows are in use.
+
+    Attributes
+    ----------
+    gram, moment, energy, count : arrays of shape (room, d, d), (room, d), (room,), (room,)
+        The sums of every segment.
+    inverse, theta, rank, residual : arrays of shape (room, d, d), (room, d), (room,), (room,)
+        What follows from them: ``A⁻``, ``ϑ``, the rank and the sum of squared residuals.
+    opened, closed : arrays of shape (room,)
+        When each was opened and closed; `OPEN` if it was not.
+    owner : list of user
+        Whose each segment is.
+    open : dict of user to id
+        Everybody's open segment.
+    surprises, neighbours : dicts of id to tuple of bool, and to array of id
+        The alarm's window and the neighbourhood of open segments.
+    clock : int
+        Rewards learnt so far, of all users.
+    """
+
+    gram: FloatArray
+    moment: FloatArray
+    energy: FloatArray
+    count: NDArray[np.int64]
+    inverse: FloatArray
+    theta: FloatArray
+    rank: NDArray[np.int64]
+    residual: FloatArray
+    opened: NDArray[np.int64]
+    closed: NDArray[np.int64]
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        self.clock = 0
+        self.owner: list[User] = []
+        self.open: dict[User, int] = {}
+        self.surprises: dict[int, tuple[bool, ...]] = {}
+        self.neighbours: dict[int, Ids] = {}
+        self._columns: Columns = {
+            "gram": ((dim, dim), np.float64),
+            "moment": ((dim,), np.float64),
+            "energy": ((), np.float64),
+            "count": ((), np.int64),
+            "inverse": ((dim, dim), np.float64),
+            "theta": ((dim,), np.float64),
+            "rank": ((), np.int64),
+            "residual": ((), np.float64),
+            "opened": ((), np.int64),
+            "closed": ((), np.int64),
+        }
+        columns.lay(self, self._columns)
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def __getitem__(self, id: int) -> Segment:
+        closed = int(self.closed[id])
+        return Segment(
+            id,
+            self.owner[id],
+            int(self.opened[id]),
+            None if closed == OPEN else closed,
+            self.stats(id),
+        )
+
+    def stats(self, id: int) -> Stats:
+        """Return a copy of one segment's sums."""
+        return Stats(
+            self.gram[id].copy(),
+            self.moment[id].copy(),
+            float(self.energy[id]),
+            int(self.count[id]),
+        )
+
+    def total(self, ids: Ids) -> Stats:
+        """Return the sum of several segments' `Stats`."""
+        return Stats(
+            self.gram[ids].sum(axis=0),
+            self.moment[ids].sum(axis=0),
+            float(self.energy[ids].sum()),
+            int(self.count[ids].sum()),
+        )
+
+    def everyone(self) -> Ids:
+        """Return the ids of all segments, open and closed."""
+        return np.arange(len(self))
+
+    def changes(self) -> tuple[Change, ...]:
+        """Return all changes noticed so far, in their order."""
+        found = []
+        latest: dict[User, int] = {}
+        for after, user in enumerate(self.owner):
+            before = latest.get(user)
+            if before is not None:
+                found.append(Change(user, int(self.closed[before]), before, after))
+            latest[user] = after
+        return tuple(found)
+
+    def noise(self, *, kept: float = 1.0) -> Noise:
+        """Return the noise estimated from the residuals within all segments, pooled."""
+        n = len(self)
+        count = int(self.count[:n].sum())
+        return Noise.estimated(
+            float(self.residual[:n].sum()),
+            float(self.energy[:n].sum()),
+            count,
+            count - int(self.rank[:n].sum()),
+            kept=kept,
+        )
+
+    def evidence(self, id: int, context: FloatArray, reward: float, *, noise: Noise) -> Evidence:
+        """Return ``homogeneity(stats, Stats.of(context, reward))`` for a segment, from its inverse.
+
+        Eq. (1) with one observation on one side is the squared error of its prediction, in units
+        of that error's own variance, ``σ² s = (y − xᵀϑ)² / (1 + xᵀA⁻x)``, if the context lies in
+        the span of the segment's contexts; otherwise there is no prediction to compare it with.
+        """
+        leverage = max(0.0, float(context @ self.inverse[id] @ context))
+        error = reward - float(context @ self.theta[id])
+        return weigh(error**2 / (1 + leverage), int(self._spans(id, context)), noise)
+
+    def start(self, user: User) -> int:
+        """Open an empty segment for a user, closing the present one if there is one."""
+        if user in self.open:
+            self._close(self.open[user])
+        id = len(self)
+        self.owner.append(user)
+        columns.make_room(self, self._columns, len(self))
+        self.open[user] = id
+        self.opened[id], self.closed[id] = self.clock, OPEN
+        self.surprises[id], self.neighbours[id] = (), no_ids()
+        return id
+
+    def add(self, id: int, context: FloatArray, reward: float) -> None:
+        """Add one observation to a segment."""
+        self.gram[id] += np.outer(context, context)
+        self.moment[id] += reward * context
+        self.energy[id] += reward**2
+        self.count[id] += 1
+        if self._trusts_update(id):
+            column = self.inverse[id] @ context
+            self.inverse[id] -= np.outer(column, column / (1 + context @ column))
+        else:
+            self.rank[id] = rank(self.gram[id])
+            self.inverse[id] = pseudo_inverse(self.gram[id])
+        self.theta[id] = self.inverse[id] @ self.moment[id]
+        self.residual[id] = max(0.0, self.energy[id] - self.moment[id] @ self.theta[id])
+
+    def _spans(self, id: int, context: FloatArray) -> bool:
+        if self.rank[id] == self.dim or not context.any():
+            return bool(context.any())
+        return bool(rank(self.gram[id] + np.outer(context, context)) <= self.rank[id])
+
+    def _trusts_update(self, id: int) -> bool:
+        return bool(
+            self.rank[id] == self.dim
+            and self.count[id] % REFRESH
+            and self.gram[id].trace() * self.inverse[id].trace() < CONDITION
+        )
+
+    def _close(self, id: int) -> None:
+        self.closed[id] = self.clock
+        del self.surprises[id], self.neighbours[id]
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the complete state: what JSON can hold, and arrays."""
+        arrays = columns.dump(self, self._columns, len(self))
+        ids = sorted(self.open.values())
+        arrays["surprises"], arrays["surprises_held"] = _pack([self.surprises[i] for i in ids])
+        arrays["neighbours"], arrays["neighbours_held"] = _pack([self.neighbours[i] for i in ids])
+        return {"clock": self.clock, "owner": self.owner}, arrays
+
+    @classmethod
+    def restored(cls, dim: int, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Segments:
+        """Return the book that `dump` described."""
+        book = cls(dim)
+        book.clock, book.owner = state["clock"], list(state["owner"])
+        columns.fill(book, book._columns, len(book), arrays)
+        ids = np.flatnonzero(book.closed[: len(book)] == OPEN).tolist()
+        book.open = {book.owner[id]: id for id in ids}
+        surprises = _unpack(arrays["surprises"], arrays["surprises_held"])
+        neighbours = _unpack(arrays["neighbours"], arrays["neighbours_held"])
+        book.surprises = {i: tuple(map(bool, s)) for i, s in zip(ids, surprises, strict=True)}
+        book.neighbours = {i: v.astype(np.intp) for i, v in zip(ids, neighbours, strict=True)}
+        return book
+
+
+def _pack(rows: Sequence[Sequence[int] | Ids]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    held = np.array([len(row) for row in rows], dtype=np.int64)
+    flat = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows] or [held])
+    return flat, held
+
+
+def _unpack(flat: NDArray[Any], held: NDArray[Any]) -> list[NDArray[Any]]:
+    return np.split(flat, np.cumsum(held)[:-1]) if len(held) else []

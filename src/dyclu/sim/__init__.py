@@ -1,0 +1,24 @@
+"""Simulation: a population is drawn, a policy plays in it, the run is measured.
+
+>>> world = Population(users=3, parameters=2, rounds=4, shortest=2, longest=4).world(seed=0)
+>>> len(world)
+12
+"""
+
+from dyclu.sim.measures import Detections, Summary, detections, regret, summary
+from dyclu.sim.play import Run, play
+from dyclu.sim.population import Population, Round, Seed, World
+
+__all__ = [
+    "Detections",
+    "Population",
+    "Round",
+    "Run",
+    "Seed",
+    "Summary",
+    "World",
+    "detections",
+    "play",
+    "regret",
+    "summary",
+]

@@ -1,0 +1,153 @@
+"""Saved policies: one file of plain numbers and JSON, never code.
+
+::
+
+    dyclu-policy 1                                  what the file is, and its format's version
+    {"kind": "DyClu", "options": {...}, ...}        JSON on one line, arrays' names and shapes too
+    ........                                        the arrays' bytes, one after the other
+    ........                                        SHA-256 of everything above
+
+Writing is atomic: the file appears complete under its name or not at all, and a crash leaves an
+older one untouched. Reading checks the digest first, so that nothing altered is ever looked into.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyclu.errors import DamagedFile, FileError, ForeignFile, NewerFile
+
+FORMAT = b"dyclu-policy"
+VERSION = 1
+DIGEST = hashlib.sha256().digest_size
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A policy as it is written to disk.
+
+    Attributes
+    ----------
+    kind : str
+        Name of the policy's class.
+    options : dict
+        The keyword arguments it was made with.
+    state : dict
+        What it has learnt, as far as JSON holds it.
+    arrays : dict of str to array
+        What it has learnt, in numbers.
+    """
+
+    kind: str
+    options: dict[str, Any]
+    state: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+
+
+def write(path: str | os.PathLike[str], saved: Saved) -> None:
+    """Write a policy to `path`, replacing what was there in one step."""
+    replace(Path(path), _encoded(saved))
+
+
+def read(path: str | os.PathLike[str]) -> Saved:
+    """Read what `write` wrote, or say what is wrong with the file."""
+    target = Path(path)
+    try:
+        content = target.read_bytes()
+    except OSError as error:
+        why = error.strerror or error
+        raise FileError(f"cannot read {target} ({why}); check the path") from None
+    return _decoded(_checked(content, target))
+
+
+def _encoded(saved: Saved) -> bytes:
+    arrays = {name: _portable(array) for name, array in saved.arrays.items()}
+    header = {
+        "kind": saved.kind,
+        "options": saved.options,
+        "state": saved.state,
+        "arrays": [[name, array.dtype.str, array.shape] for name, array in arrays.items()],
+    }
+    lines = b"%s %d\n%s\n" % (FORMAT, VERSION, json.dumps(header).encode())
+    body = b"".join((lines, *(array.tobytes() for array in arrays.values())))
+    return body + hashlib.sha256(body).digest()
+
+
+def _portable(array: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+
+
+def _checked(content: bytes, target: Path) -> bytes:
+    first_line = content.partition(b"\n")[0]
+    name, _, version = first_line.partition(b" ")
+    if name != FORMAT or not version.isdigit():
+        raise ForeignFile(
+            f"{target} is not a saved policy; pass a file that policy.save(path) wrote"
+        )
+    if int(version) != VERSION:
+        raise NewerFile(
+            f"{target} has format version {int(version)}, this dyclu reads version {VERSION}; "
+            "install the dyclu that wrote it"
+        )
+    body, digest = content[:-DIGEST], content[-DIGEST:]
+    if hashlib.sha256(body).digest() != digest:
+        raise DamagedFile(
+            f"{target} is truncated or was altered: its contents do not match their digest; "
+            "restore it from a copy, it was whole when it was saved"
+        )
+    return body
+
+
+def _decoded(body: bytes) -> Saved:
+    _, line, content = body.split(b"\n", 2)
+    header = json.loads(line)
+    arrays, start = {}, 0
+    for name, dtype, shape in header["arrays"]:
+        count = math.prod(shape)
+        arrays[name] = np.frombuffer(content, dtype, count, start).reshape(shape).copy()
+        start += arrays[name].nbytes
+    return Saved(header["kind"], header["options"], header["state"], arrays)
+
+
+def replace(target: Path, content: bytes) -> None:
+    """Write a file in one step: whatever happens, it is the old one or the new one, complete."""
+    try:
+        _replace(target, content)
+    except OSError as error:
+        raise FileError(
+            f"cannot write {target} ({error.strerror or error}); "
+            "name a file in an existing folder that you may write to, on a disk with space"
+        ) from error
+
+
+def _replace(target: Path, content: bytes) -> None:
+    draft = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+        _sync_folder(target.parent)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    # The new name itself is durable only once the folder that holds it is.
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

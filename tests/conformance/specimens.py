@@ -1,0 +1,546 @@
+"""A small policy that keeps the contract, and the same one broken in one way at a time.
+
+A specimen is the reference policy with one or two of its verbs replaced by a function that goes
+wrong the way real code does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from itertools import count
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyclu.errors import KindError, ShapeError
+from dyclu.policy import Decision, Outcome, first_best
+from dyclu.stats import Stats
+from dyclu.validation import FloatArray, User, as_arms, as_context, as_reward, as_user
+
+DIM = 5
+
+
+class Ridge:
+    """One ridge regression per user, chosen from by upper confidence bound."""
+
+    def __init__(self, dim: int = DIM) -> None:
+        self.dim = dim
+        self.users: dict[User, Stats] = {}
+        self.nothing = Stats.empty(dim)
+
+    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+        user, arms = as_user(user), as_arms(arms, self.dim)
+        means, widths = self.judge(user, arms)
+        arm = first_best(means + widths)
+        return Decision(user, arm, float(means[arm]), float(widths[arm]))
+
+    def judge(self, user: User, arms: FloatArray) -> tuple[FloatArray, FloatArray]:
+        stats = self.of(user)
+        solved = np.linalg.solve(stats.gram + np.eye(self.dim), arms.T)
+        return stats.moment @ solved, np.sqrt(np.sum(arms.T * solved, axis=0))
+
+    def of(self, user: User) -> Stats:
+        return self.users.get(user, self.nothing)
+
+    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        user, context, reward = as_user(user), as_context(context, self.dim), as_reward(reward)
+        self.users[user] = self.of(user) + Stats.of(context, reward)
+        return Outcome(user)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        models = self.users.values()
+        with Path(path).open("wb") as file:
+            np.savez(
+                file,
+                users=np.array(json.dumps(list(self.users))),
+                gram=np.array([stats.gram for stats in models]),
+                moment=np.array([stats.moment for stats in models]),
+                energy=np.array([stats.energy for stats in models]),
+                count=np.array([stats.count for stats in models], dtype=int),
+            )
+
+    def restore(self, path: Path) -> None:
+        with np.load(path) as file:
+            models = zip(file["gram"], file["moment"], file["energy"], file["count"], strict=True)
+            users = json.loads(str(file["users"]))
+        self.users = {
+            user: Stats(gram, moment, float(energy), int(count))
+            for user, (gram, moment, energy, count) in zip(users, models, strict=True)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Specimen:
+    """A ridge policy whose verbs can be replaced one by one."""
+
+    ridge: Ridge
+    decide_: Callable[[Hashable, ArrayLike], Decision] | None = None
+    learn_: Callable[[Hashable, ArrayLike, Any], Outcome] | None = None
+    save_: Callable[[str | PathLike[str]], None] | None = None
+
+    @property
+    def dim(self) -> int:
+        return self.ridge.dim
+
+    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+        return (self.decide_ or self.ridge.decide)(user, arms)
+
+    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        return (self.learn_ or self.ridge.learn)(user, context, reward)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        (self.save_ or self.ridge.save)(path)
+
+
+def loader(make: Callable[[], Specimen]) -> Callable[[Path], Specimen]:
+    """Return the function that reads back what specimens of this make have saved."""
+
+    def load(path: Path) -> Specimen:
+        specimen = make()
+        specimen.ridge.restore(path)
+        return specimen
+
+    return load
+
+
+def sound() -> Specimen:
+    return Specimen(Ridge())
+
+
+# Strangers
+
+
+def knows_only_its_users() -> Specimen:
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        decision = ridge.decide(user, arms)
+        ridge.users[decision.user]
+        return decision
+
+    return Specimen(ridge, decide_=decide)
+
+
+def has_no_opinion_of_strangers() -> Specimen:
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        decision = ridge.decide(user, arms)
+        return decision if decision.user in ridge.users else replace(decision, mean=np.nan)
+
+    return Specimen(ridge, decide_=decide)
+
+
+def takes_rewards_for_anybodys() -> Specimen:
+    ridge = Ridge()
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        return replace(ridge.learn(user, context, reward), user="anybody")
+
+    return Specimen(ridge, learn_=learn)
+
+
+# Questions
+
+
+def creates_whoever_asks() -> Specimen:
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        decision = ridge.decide(user, arms)
+        ridge.users.setdefault(decision.user, Stats.empty(ridge.dim))
+        return decision
+
+    return Specimen(ridge, decide_=decide)
+
+
+def draws_when_asked() -> Specimen:
+    ridge, rng = Ridge(), np.random.default_rng(0)
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        decision = ridge.decide(user, arms)
+        return replace(decision, width=decision.width + rng.random())
+
+    return Specimen(ridge, decide_=decide)
+
+
+def adapts_to_the_asked() -> Specimen:
+    """Counts questions instead of rewards, in a state that is not even saved."""
+    ridge = Ridge()
+    asked: dict[User, int] = {}
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        decision = ridge.decide(user, arms)
+        asked[decision.user] = asked.get(decision.user, 0) + 1
+        return replace(decision, width=decision.width / asked[decision.user])
+
+    return Specimen(ridge, decide_=decide)
+
+
+# Repeatability
+
+
+def unseeded() -> Callable[[], Specimen]:
+    """Return a make whose policies are each seeded differently, as by the clock."""
+    clock = count()
+
+    def make() -> Specimen:
+        ridge, seed = Ridge(), next(clock)
+
+        def decide(user: Hashable, arms: ArrayLike) -> Decision:
+            decision = ridge.decide(user, arms)
+            jitter = np.random.default_rng([seed, ridge.of(decision.user).count]).random()
+            return replace(decision, width=decision.width + jitter)
+
+        return Specimen(ridge, decide_=decide)
+
+    return make
+
+
+# Names
+
+
+def favours_the_first_in_the_alphabet() -> Specimen:
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        first = min(ridge.users, key=str, default=None)
+        return replace(ridge.decide(user if first is None else first, arms), user=as_user(user))
+
+    return Specimen(ridge, decide_=decide)
+
+
+def takes_names_for_text() -> Specimen:
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        return replace(ridge.decide(str(as_user(user)), arms), user=as_user(user))
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        return replace(ridge.learn(str(as_user(user)), context, reward), user=as_user(user))
+
+    return Specimen(ridge, decide_=decide, learn_=learn)
+
+
+def answers_about_text() -> Specimen:
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        decision = ridge.decide(user, arms)
+        return replace(decision, user=f"{decision.user}".rstrip("\x00"))
+
+    return Specimen(ridge, decide_=decide)
+
+
+# Arrays
+
+
+def keeps_the_context() -> Specimen:
+    """Adds an observation up only when the next one comes, from the array it was given."""
+    ridge = Ridge()
+    waiting: deque[tuple[Hashable, ArrayLike, Any]] = deque()
+
+    def settle() -> None:
+        while waiting:
+            ridge.learn(*waiting.popleft())
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        settle()
+        return ridge.decide(user, arms)
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        settle()
+        Ridge().learn(user, context, reward)  # refuses what is bad
+        waiting.append((user, context, reward))
+        return Outcome(as_user(user))
+
+    def save(path: str | PathLike[str]) -> None:
+        settle()
+        ridge.save(path)
+
+    return Specimen(ridge, decide_=decide, learn_=learn, save_=save)
+
+
+def scales_the_arms_in_place() -> Specimen:
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        decision = ridge.decide(user, arms)
+        if isinstance(arms, np.ndarray):
+            arms *= 2
+        return decision
+
+    return Specimen(ridge, decide_=decide)
+
+
+def needs_to_write() -> Specimen:
+    ridge = Ridge()
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        if isinstance(context, np.ndarray) and not context.flags.writeable:
+            raise KindError("context is read-only, expected one that can be written to")
+        return ridge.learn(user, context, reward)
+
+    return Specimen(ridge, learn_=learn)
+
+
+def wants_arrays() -> Specimen:
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        if not isinstance(arms, np.ndarray):
+            raise KindError("arms are a list, expected an array")
+        return ridge.decide(user, arms)
+
+    return Specimen(ridge, decide_=decide)
+
+
+def halves_into_an_array_like_it() -> Specimen:
+    """Computes in an array of the caller's own type, which cuts halves of whole numbers."""
+    ridge = Ridge()
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        as_context(context, ridge.dim)
+        halved = np.empty_like(np.asarray(context))
+        np.divide(context, 2, out=halved, casting="unsafe")
+        return ridge.learn(user, halved, reward)
+
+    return Specimen(ridge, learn_=learn)
+
+
+def divides_in_single_precision() -> Specimen:
+    """Computes with float32 what came as float32, and rounds where float64 would not."""
+    ridge = Ridge()
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        as_context(context, ridge.dim)
+        return ridge.learn(user, np.asarray(context) / 3, reward)
+
+    return Specimen(ridge, learn_=learn)
+
+
+def reads_memory_in_order() -> Specimen:
+    """Takes the arms for C-contiguous, as compiled code that never looks at strides does."""
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        table = as_arms(arms, ridge.dim)
+        if isinstance(arms, np.ndarray) and not arms.flags.c_contiguous:
+            table = table.ravel(order="K").reshape(table.shape)
+        return ridge.decide(user, table)
+
+    return Specimen(ridge, decide_=decide)
+
+
+# Bad input
+
+
+def swallows_nan() -> Specimen:
+    ridge = Ridge()
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        if isinstance(reward, float) and np.isnan(reward):
+            reward = 0.0
+        return ridge.learn(user, context, reward)
+
+    return Specimen(ridge, learn_=learn)
+
+
+def lets_numpy_complain() -> Specimen:
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        try:
+            return ridge.decide(user, arms)
+        except ShapeError:
+            raise ValueError("operands could not be broadcast together") from None
+
+    return Specimen(ridge, decide_=decide)
+
+
+def serves_nobody() -> Specimen:
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        return ridge.decide("nobody" if user is None else user, arms)
+
+    return Specimen(ridge, decide_=decide)
+
+
+def learns_before_it_refuses() -> Specimen:
+    ridge = Ridge()
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        user, context = as_user(user), as_context(context, ridge.dim)
+        old = ridge.of(user)
+        ridge.users[user] = replace(old, gram=old.gram + np.outer(context, context))
+        ridge.users[user] = old + Stats.of(context, as_reward(reward))
+        return Outcome(user)
+
+    return Specimen(ridge, learn_=learn)
+
+
+def registers_before_it_refuses() -> Specimen:
+    ridge = Ridge()
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        ridge.users.setdefault(as_user(user), Stats.empty(ridge.dim))
+        return ridge.learn(user, context, reward)
+
+    return Specimen(ridge, learn_=learn)
+
+
+# Pools
+
+
+def takes_the_last_of_ties() -> Specimen:
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        table = as_arms(arms, ridge.dim)
+        backwards = ridge.decide(user, table[::-1])
+        return replace(backwards, arm=len(table) - 1 - backwards.arm)
+
+    return Specimen(ridge, decide_=decide)
+
+
+def holds_twenty_arms() -> Specimen:
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        buffer = np.empty((20, ridge.dim))
+        table = as_arms(arms, ridge.dim)
+        buffer[: len(table)] = table
+        return ridge.decide(user, buffer[: len(table)])
+
+    return Specimen(ridge, decide_=decide)
+
+
+def points_past_the_pool() -> Specimen:
+    """Counts arms from the end as soon as there are more than twenty."""
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        decision = ridge.decide(user, arms)
+        table = as_arms(arms, ridge.dim)
+        return decision if len(table) <= 20 else replace(decision, arm=decision.arm - len(table))
+
+    return Specimen(ridge, decide_=decide)
+
+
+def fixes_the_number_of_arms() -> Specimen:
+    ridge = Ridge()
+    sizes: set[int] = set()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        sizes.add(len(as_arms(arms, ridge.dim)))
+        if len(sizes) > 1:
+            raise ShapeError(f"arms are of {sizes} rows, expected as many as the first time")
+        return ridge.decide(user, arms)
+
+    return Specimen(ridge, decide_=decide)
+
+
+# Estimates and memory
+
+
+def forgets() -> Specimen:
+    ridge = Ridge()
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        outcome = ridge.learn(user, context, reward)
+        kept = ridge.of(outcome.user)
+        ridge.users[outcome.user] = replace(
+            kept, gram=0.99 * kept.gram, moment=0.99 * kept.moment, energy=0.99 * kept.energy
+        )
+        return outcome
+
+    return Specimen(ridge, learn_=learn)
+
+
+def centres_the_features() -> Specimen:
+    ridge = Ridge()
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        return ridge.decide(user, as_arms(arms, ridge.dim) - 0.3)
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        return ridge.learn(user, as_context(context, ridge.dim) - 0.3, reward)
+
+    return Specimen(ridge, decide_=decide, learn_=learn)
+
+
+def hoards() -> Specimen:
+    ridge = Ridge()
+    history: list[tuple[FloatArray, float]] = []
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        outcome = ridge.learn(user, context, reward)
+        history.append((as_context(context, ridge.dim), reward))
+        return outcome
+
+    return Specimen(ridge, learn_=learn)
+
+
+def hoards_as_bare_bytes() -> Specimen:
+    """Keeps every observation in the least memory there is."""
+    ridge = Ridge()
+    history = bytearray()
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        outcome = ridge.learn(user, context, reward)
+        history.extend(np.append(as_context(context, ridge.dim), reward).tobytes())
+        return outcome
+
+    return Specimen(ridge, learn_=learn)
+
+
+# Files
+
+
+def saves_single_precision() -> Specimen:
+    ridge = Ridge()
+
+    def save(path: str | PathLike[str]) -> None:
+        rounded = Ridge()
+        rounded.users = {
+            user: replace(stats, moment=stats.moment.astype(np.float32).astype(np.float64))
+            for user, stats in ridge.users.items()
+        }
+        rounded.save(path)
+
+    return Specimen(ridge, save_=save)
+
+
+def saves_no_clock() -> Specimen:
+    """Explores less the longer it runs, and forgets to save for how long it has."""
+    ridge, age = Ridge(), 1
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        decision = ridge.decide(user, arms)
+        return replace(decision, width=decision.width / age)
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        nonlocal age
+        outcome = ridge.learn(user, context, reward)
+        age += 1
+        return outcome
+
+    return Specimen(ridge, decide_=decide, learn_=learn)
+
+
+def forgets_when_saved() -> Specimen:
+    """Empties itself into the file, as a buffer that is flushed."""
+    ridge = Ridge()
+
+    def save(path: str | PathLike[str]) -> None:
+        ridge.save(path)
+        ridge.users = dict(list(ridge.users.items())[:-1])
+
+    return Specimen(ridge, save_=save)

@@ -1,0 +1,140 @@
+"""Algorithm 1 as it is printed: raw histories, pseudo-inverses, one pair at a time, no shortcuts.
+
+Slow on purpose, and written from the paper alone: it shares no code with the library but scipy's
+p-value functions. `DESIGN` settles what the print leaves open (see docs/decisions/001).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc, fdtrc
+
+Array = NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class Model:
+    """M = (A, b, H): here only H, as everything follows from it."""
+
+    X: list[Array] = field(default_factory=list)
+    y: list[float] = field(default_factory=list)
+    errors: list[int] = field(default_factory=list)
+
+    def design(self, dim: int) -> tuple[Array, Array]:
+        return np.array(self.X).reshape(-1, dim), np.array(self.y)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one round did."""
+
+    arm: int
+    surprised: bool
+    changed: bool
+    neighbours: tuple[int, ...]
+
+
+class LiteralDyClu:
+    """Algorithm 1 for users 0, 1, …; models are numbered in the order they are made."""
+
+    def __init__(
+        self,
+        dim: int,
+        noise: float | None,
+        *,
+        ridge: float = 0.1,
+        delta: float = 0.1,
+        window: int = 20,
+        window_delta: float = 0.1,
+        level: float = 0.01,
+    ) -> None:
+        self.dim, self.noise, self.ridge, self.delta = dim, noise, ridge, delta
+        self.window, self.window_delta, self.level = window, window_delta, level
+        self.models: list[Model] = []
+        self.current: dict[int, int] = {}
+        self.V: dict[int, list[int]] = {}
+        z = np.linspace(-1, 1, 200_001) * _quantile(level)
+        density = np.exp(-(z**2) / 2)
+        self.kept = float((z**2 * density).sum() / density.sum())
+
+    def decide(self, user: int, arms: Array) -> int:
+        V = self.V.get(user, list(range(len(self.models))))
+        A, b, count = self.ridge * np.eye(self.dim), np.zeros(self.dim), 0
+        for j in V:
+            X, y = self.models[j].design(self.dim)
+            A, b, count = A + X.T @ X, b + X.T @ y, count + len(y)
+        sigma = math.sqrt(self.sigma2()[0])
+        alpha = sigma * math.sqrt(
+            self.dim * math.log(1 + count / (self.dim * self.ridge)) + 2 * math.log(1 / self.delta)
+        ) + math.sqrt(self.ridge)
+        inverse = np.linalg.inv(A)
+        score = [x @ inverse @ b + alpha * math.sqrt(x @ inverse @ x) for x in arms]
+        return next(k for k, s in enumerate(score) if s >= max(score) - 1e-9)
+
+    def learn(self, user: int, x: Array, y: float) -> tuple[bool, bool, tuple[int, ...]]:
+        if user not in self.current:
+            self.models.append(Model())
+            self.current[user] = len(self.models) - 1
+        mine = self.models[self.current[user]]
+        e = self.p(mine, Model([x], [y]), self.sigma2()) < self.level
+        size = min(len(mine.y), self.window)
+        mine.errors.append(int(e))
+        changed = False
+        if size:
+            mean = sum(mine.errors[-size:]) / size
+            changed = mean > self.level + math.sqrt(math.log(1 / self.window_delta) / (2 * size))
+        if changed:
+            self.models.append(Model())
+            self.current[user] = len(self.models) - 1
+        elif not e:
+            mine.X.append(x)
+            mine.y.append(y)
+        mine = self.models[self.current[user]]
+        noise = self.sigma2()
+        self.V[user] = [
+            j for j, M in enumerate(self.models) if self.p(mine, M, noise) >= self.level
+        ]
+        return e, changed, tuple(self.V[user])
+
+    def p(self, one: Model, two: Model, noise: tuple[float, float]) -> float:
+        (X1, y1), (X2, y2) = one.design(self.dim), two.design(self.dim)
+        X12, y12 = np.vstack((X1, X2)), np.concatenate((y1, y2))
+        t1, t2, t12 = (np.linalg.pinv(X) @ y for X, y in ((X1, y1), (X2, y2), (X12, y12)))
+        s = np.sum((X1 @ (t1 - t12)) ** 2) + np.sum((X2 @ (t2 - t12)) ** 2)
+        df = _rank(X1) + _rank(X2) - _rank(X12)
+        sigma2, df_residual = noise
+        if df == 0 or df_residual == 0:
+            return 1.0
+        if math.isinf(df_residual):
+            return float(chdtrc(df, s / sigma2))
+        return float(fdtrc(df, df_residual, s / sigma2 / df))
+
+    def sigma2(self) -> tuple[float, float]:
+        """Return σ² and its degrees of freedom; estimated as docs/decisions/002 says."""
+        if self.noise is not None:
+            return self.noise**2, math.inf
+        residual, df, energy, count = 0.0, 0, 0.0, 0
+        for M in self.models:
+            X, y = M.design(self.dim)
+            residual += float(np.sum((y - X @ (np.linalg.pinv(X) @ y)) ** 2))
+            df, energy, count = df + len(y) - _rank(X), energy + float(y @ y), count + len(y)
+        if df == 0:
+            return energy / max(count, 1), 0
+        return residual / df / self.kept, df
+
+
+def _quantile(level: float) -> float:
+    # υ with P(|z| > υ) = level, by bisection on scipy's χ²₁ tail.
+    low, high = 0.0, 40.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if chdtrc(1, middle**2) > level else (low, middle)
+    return low
+
+
+def _rank(X: Array) -> int:
+    return int(np.linalg.matrix_rank(X)) if X.size else 0

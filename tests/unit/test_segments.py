@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dyclu import Noise, Stats, homogeneity
+from dyclu.neighbours import deviations, neighbours
+from dyclu.segments import REFRESH, Segments
+from tests.properties.observations import SEEDS, Array, contexts, well_separated
+
+KINDS = ["generic", "whole", "subspace", "repeated", "zeros"]
+NOISE = Noise.known(0.3)
+
+
+def book_of(*sets: tuple[Array, Array]) -> Segments:
+    book = Segments(sets[0][0].shape[1])
+    for user, (X, y) in enumerate(sets):
+        id = book.start(user)
+        for x, reward in zip(X, y, strict=True):
+            book.add(id, x, float(reward))
+    return book
+
+
+@st.composite
+def books(draw: st.DrawFn) -> Segments:
+    rng = np.random.default_rng(draw(SEEDS))
+    dim = draw(st.integers(1, 5))
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=2, max_size=5))
+    sets = [(contexts(rng, kind, int(rng.integers(0, 13)), dim)) for kind in kinds]
+    assume(well_separated(*sets, *(np.vstack((a, b)) for a in sets for b in sets)))
+    return book_of(*((X, rng.normal(size=len(X))) for X in sets))
+
+
+@given(books())
+def test_one_against_all_agrees_with_the_definition(book: Segments) -> None:
+    for mine in range(len(book)):
+        deviation, df = deviations(book, mine)
+        found = neighbours(book, mine, noise=NOISE, level=0.3)
+        for other in range(len(book)):
+            expected = homogeneity(book.stats(mine), book.stats(other), noise=NOISE)
+            assert df[other] == expected.df
+            if expected.df:
+                statistic = deviation[other] / NOISE.variance
+                assert statistic == pytest.approx(expected.statistic, rel=1e-6, abs=1e-8)
+            if abs(expected.p_value - 0.3) > 1e-6 and other != mine:
+                assert (other in found) == (expected.p_value >= 0.3)
+
+
+@given(books(), SEEDS)
+def test_one_observation_agrees_with_the_definition(book: Segments, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    known = book.gram[0] @ rng.normal(size=book.dim)
+    for x in (rng.normal(size=book.dim), known, np.zeros(book.dim)):
+        reward = float(rng.normal())
+        for noise in (NOISE, Noise(0.09, 4)):
+            fast = book.evidence(0, x, reward, noise=noise)
+            slow = homogeneity(book.stats(0), Stats.of(x, reward), noise=noise)
+            assert (fast.df, fast.df_residual) == (slow.df, slow.df_residual)
+            assert fast.p_value == pytest.approx(slow.p_value, rel=1e-6, abs=1e-12)
+
+
+@given(books())
+def test_noise_is_that_of_the_segments_residuals(book: Segments) -> None:
+    expected = Noise.within(*(book.stats(id) for id in range(len(book))))
+    assert book.noise().df == expected.df
+    assert book.noise().variance == pytest.approx(expected.variance, rel=1e-7, abs=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_rank_one_updates_do_not_drift(scale: float) -> None:
+    rng = np.random.default_rng(1)
+    rounds = 10 * REFRESH + REFRESH // 2
+    X = scale * rng.normal(size=(rounds, 8))
+    y = X @ rng.normal(size=8) / scale + rng.normal(size=rounds)
+    book = book_of((X, y))
+    expected = np.linalg.lstsq(X, y)[0]
+    np.testing.assert_allclose(book.theta[0], expected, rtol=1e-9)
+    np.testing.assert_allclose(book.inverse[0], np.linalg.inv(X.T @ X), rtol=1e-9)
+
+
+def test_nearly_collinear_contexts_are_factorised_afresh() -> None:
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(400, 1)) * np.ones(3) + 1e-4 * rng.normal(size=(400, 3))
+    y = X @ np.array([1.0, -2.0, 3.0])
+    book = book_of((X, y))
+    np.testing.assert_allclose(book.theta[0], [1.0, -2.0, 3.0], rtol=1e-5)
+
+
+def test_ids_are_never_reused_and_rows_survive_growth() -> None:
+    book = Segments(2)
+    for step in range(100):
+        id = book.start(step % 3)
+        assert id == step
+        book.add(id, np.array([1.0, step]), 1.0)
+    assert [int(book.count[id]) for id in range(100)] == [1] * 100
+    assert [book.gram[id][1, 1] for id in range(100)] == [step**2 for step in range(100)]
+    assert book.open == {0: 99, 1: 97, 2: 98}
+    assert sorted(book.surprises) == sorted(book.neighbours) == [97, 98, 99]
+
+
+def test_total_is_the_sum_of_stats() -> None:
+    rng = np.random.default_rng(3)
+    whole = [(rng.integers(-5, 6, size=(4, 2)).astype(float), np.arange(4.0)) for _ in range(3)]
+    book = book_of(*whole)
+    assert book.total(np.array([0, 2])) == Stats.of(*whole[0]) + Stats.of(*whole[2])
+    assert book.total(np.array([], dtype=np.intp)) == Stats.empty(2)
+
+
+def test_scales_that_rounding_cannot_hold_raise_nothing() -> None:
+    ones, huge = np.eye(3), 1e60 * np.ones((3, 3))
+    book = book_of((ones, np.ones(3)), (huge, np.ones(3)), (1e-60 * ones, np.ones(3)))
+    for mine in range(3):
+        deviation, df = deviations(book, mine)
+        assert np.isfinite(deviation).all()
+        assert (df >= 0).all()

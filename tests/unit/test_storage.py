@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dyclu
+from dyclu import DyClu, storage
+from dyclu.errors import DamagedFile, FileError, ForeignFile, NewerFile
+from dyclu.storage import Saved
+
+
+@pytest.fixture
+def policy() -> DyClu:
+    policy = DyClu(2)
+    rng = np.random.default_rng(0)
+    for user in ("ana", 7, "ana", "béa\n", 7):
+        policy.learn(user, rng.normal(size=2), rng.normal())
+    return policy
+
+
+@pytest.fixture
+def file(policy: DyClu, tmp_path: Path) -> Path:
+    policy.save(tmp_path / "policy.dyclu")
+    return tmp_path / "policy.dyclu"
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    arrays = {"a": np.arange(6.0).reshape(2, 3), "none": np.zeros((0, 4), dtype=np.int64)}
+    saved = Saved("Kind", {"dim": 2}, {"clock": 3, "owner": ["1", 1]}, arrays)
+    storage.write(tmp_path / "file", saved)
+    back = storage.read(tmp_path / "file")
+    assert (back.kind, back.options, back.state) == (saved.kind, saved.options, saved.state)
+    assert back.arrays.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert back.arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(back.arrays[name], array)
+
+
+def test_the_same_state_gives_the_same_bytes(policy: DyClu, file: Path) -> None:
+    policy.save(file.with_name("again"))
+    assert file.read_bytes() == file.with_name("again").read_bytes()
+
+
+def test_every_truncation_is_noticed(file: Path) -> None:
+    whole = file.read_bytes()
+    for length in range(0, len(whole), 7):
+        file.write_bytes(whole[:length])
+        with pytest.raises(FileError, match=r"policy\.dyclu"):
+            dyclu.load(file)
+
+
+def test_every_altered_byte_is_noticed(file: Path) -> None:
+    whole = file.read_bytes()
+    rng = np.random.default_rng(1)
+    for place in (*range(60), *rng.choice(len(whole), 600, replace=False)):
+        altered = bytearray(whole)
+        altered[place] ^= int(rng.integers(1, 256))
+        file.write_bytes(altered)
+        with pytest.raises(FileError, match=r"policy\.dyclu"):
+            dyclu.load(file)
+
+
+def test_anything_appended_is_noticed(file: Path) -> None:
+    file.write_bytes(file.read_bytes() + b"x")
+    with pytest.raises(DamagedFile, match="digest"):
+        dyclu.load(file)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"hello", b"PK\x03\x04", b"{}", b"\x80\x04.", b"dyclu-policy", b"dyclu-policy one\n"],
+)
+def test_foreign_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ForeignFile, match="not a saved policy"):
+        dyclu.load(tmp_path / "file")
+
+
+def test_a_newer_format_asks_for_a_newer_dyclu(file: Path) -> None:
+    file.write_bytes(file.read_bytes().replace(b"dyclu-policy 1", b"dyclu-policy 99", 1))
+    with pytest.raises(NewerFile, match="format version 99"):
+        dyclu.load(file)
+
+
+def test_a_header_changed_by_hand_does_not_match_its_digest(file: Path) -> None:
+    file.write_bytes(file.read_bytes().replace(b'"ridge": 0.1', b'"ridge": 9.1', 1))
+    with pytest.raises(DamagedFile, match="digest"):
+        dyclu.load(file)
+
+
+def test_an_unknown_kind_of_policy_is_named(tmp_path: Path) -> None:
+    storage.write(tmp_path / "file", Saved("Oracle", {}, {}, {}))
+    with pytest.raises(NewerFile, match="'Oracle'"):
+        dyclu.load(tmp_path / "file")
+
+
+def test_a_missing_file_or_folder_is_named(policy: DyClu, tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="nowhere"):
+        dyclu.load(tmp_path / "nowhere")
+    with pytest.raises(FileError, match="cannot read"):
+        dyclu.load(tmp_path)
+    with pytest.raises(FileError, match="cannot write"):
+        policy.save(tmp_path / "nowhere" / "file")
+
+
+def test_a_crash_while_writing_leaves_the_old_file(
+    policy: DyClu, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = file.read_bytes()
+    policy.learn("ana", [1.0, 0.0], 1.0)
+
+    def crash(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", crash)
+    with pytest.raises(FileError, match="No space left"):
+        policy.save(file)
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_the_head_of_the_file_can_be_read_by_a_person(file: Path) -> None:
+    first, second = file.read_bytes().split(b"\n")[:2]
+    assert first == b"dyclu-policy 1"
+    assert json.loads(second)["options"]["dim"] == 2
