@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import chdtrc, fdtrc
+from scipy.special import chdtrc, chdtri, fdtrc, fdtri
 
 from dyclu.noise import Noise
 from dyclu.stats import Stats, overlap, pseudo_inverse
@@ -111,6 +111,23 @@ def p_value(deviation: ArrayLike, df: ArrayLike, noise: Noise) -> NDArray[np.flo
     else:
         tail = fdtrc(directions, noise.df, statistic / directions)
     return np.where(df > 0, tail, CANNOT_TELL)
+
+
+def critical(df: ArrayLike, noise: Noise, level: float) -> NDArray[np.float64]:
+    """Return the deviation ``σ² s`` whose p-value is `level`; infinite where nothing can be told.
+
+    >>> critical([1, 0], Noise.known(1.0), 0.05).round(2)
+    array([3.84,  inf])
+    """
+    df = np.asarray(df)
+    if noise.df == 0:
+        return np.full(df.shape, math.inf)
+    directions = np.maximum(df, 1)
+    if math.isinf(noise.df):
+        cut = chdtri(directions, level)
+    else:
+        cut = directions * fdtri(directions, noise.df, 1 - level)
+    return np.where(df > 0, noise.variance * cut, math.inf)
 
 
 def _noise(noise: float | Noise | None, a: Stats, b: Stats) -> Noise:

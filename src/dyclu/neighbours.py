@@ -1,8 +1,15 @@
 """One segment against all: `homogeneity`, batched, without a loop over pairs.
 
-With ``δ = ϑ₁ − ϑ₂`` for my segment and another, ``σ² s = (A₂δ)ᵀ z`` where ``(A₁ + A₂) z = A₁δ``:
-one solve per pair. Where either segment spans the space the pooled gram is invertible and its rank
-is known; elsewhere the rank is found first, and pairs with no direction in common are not solved.
+With ``δ = ϑ₁ − ϑ₂`` for my segment and another, ``q₁ = δᵀA₁δ`` and ``q₂ = δᵀA₂δ``, the statistic
+lies between bounds that need no factorisation:
+
+- ``σ² s ≤ q₁ q₂ / (q₁ + q₂)``: the statistic is the minimum of ``‖ϑ − ϑ₁‖²_A₁ + ‖ϑ − ϑ₂‖²_A₂`` over
+  all ϑ, and this the minimum over those on the line from ϑ₁ to ϑ₂;
+- ``σ² s ≥ (vᵀδ)² / vᵀ(A₁⁻ + A₂⁻)v`` for any `v` that both have seen, by Cauchy-Schwarz. With
+  ``v = A₂δ`` it is ``q₂² / (q₂ + vᵀA₁⁻v)``, where mine spans the space; with ``v = A₁δ`` the same
+  with the roles exchanged, where the other does.
+
+Only pairs that the bounds leave open are solved, ``σ² s = (A₂δ)ᵀ z`` with ``(A₁ + A₂) z = A₁δ``.
 """
 
 from __future__ import annotations
@@ -10,12 +17,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dyclu.homogeneity import p_value
+from dyclu.homogeneity import critical
 from dyclu.noise import Noise
 from dyclu.policy import Ids
 from dyclu.segments import Segments
 from dyclu.stats import pseudo_inverse, rank
 from dyclu.validation import FloatArray
+
+SLACK = 1e-6
+"""Relative distance a bound must keep from the critical value: more than its rounding."""
 
 
 def neighbours(book: Segments, mine: int, *, noise: Noise, level: float) -> Ids:
@@ -32,8 +42,11 @@ def neighbours(book: Segments, mine: int, *, noise: Noise, level: float) -> Ids:
     level : float
         Chance of leaving out a segment that does share my parameter.
     """
-    deviation, df = deviations(book, mine)
-    alike = p_value(deviation, df, noise) >= level
+    ranks = _pooled_ranks(book, mine)
+    cut = critical(_common(book, mine, ranks), noise, level)
+    alike = _settled(book, mine, cut)
+    unsettled = np.flatnonzero(np.isnan(alike))
+    alike[unsettled] = _deviations(book, mine, unsettled, ranks) <= cut[unsettled]
     alike[mine] = True
     found = np.flatnonzero(alike)
     found.flags.writeable = False
@@ -42,42 +55,74 @@ def neighbours(book: Segments, mine: int, *, noise: Noise, level: float) -> Ids:
 
 def deviations(book: Segments, mine: int) -> tuple[FloatArray, NDArray[np.int64]]:
     """Return ``σ² s`` of Eq. (1) and its degrees of freedom, my segment against every one."""
-    n = len(book)
-    pooled = book.gram[:n] + book.gram[mine]
-    ranks = _pooled_ranks(book, mine, pooled)
-    df = np.maximum(book.rank[:n] + book.rank[mine] - ranks, 0)
-    gap = book.theta[mine] - book.theta[:n]
-    ours, theirs = gap @ book.gram[mine], _times(book.gram[:n], gap)
-    solved = _solve(pooled, ours, ranks, df > 0)
-    return np.maximum((theirs * solved).sum(axis=1), 0.0), df
+    ranks = _pooled_ranks(book, mine)
+    df = _common(book, mine, ranks)
+    deviation = np.zeros(len(book))
+    told = np.flatnonzero(df)
+    deviation[told] = _deviations(book, mine, told, ranks)
+    return deviation, df
 
 
-def _pooled_ranks(book: Segments, mine: int, gram: FloatArray) -> NDArray[np.int64]:
+def _pooled_ranks(book: Segments, mine: int) -> NDArray[np.int64]:
+    # Where either spans the space both do; elsewhere the rank must be found.
     ranks = np.maximum(book.rank[: len(book)], book.rank[mine])
     narrow = np.flatnonzero(ranks < book.dim)
     if len(narrow):
-        ranks[narrow] = np.maximum(ranks[narrow], rank(gram[narrow]))
+        ranks[narrow] = np.maximum(ranks[narrow], rank(book.gram[narrow] + book.gram[mine]))
     return np.asarray(ranks)
 
 
-def _solve(
-    pooled: FloatArray, right: FloatArray, ranks: NDArray[np.int64], wanted: NDArray[np.bool_]
-) -> FloatArray:
-    solved = np.zeros_like(right)
-    regular = wanted & (ranks == right.shape[1])
-    singular = wanted & ~regular
-    if regular.any():
-        try:
-            solved[regular] = np.linalg.solve(pooled[regular], right[regular, :, None])[..., 0]
-        except np.linalg.LinAlgError:
-            # Scales so far apart that rounding makes an invertible sum singular.
-            singular |= regular
-    if singular.any():
-        inverse = pseudo_inverse(pooled[singular], at_least=ranks[singular])
-        solved[singular] = _times(inverse, right[singular])
+def _common(book: Segments, mine: int, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.asarray(np.maximum(book.rank[: len(book)] + book.rank[mine] - ranks, 0))
+
+
+def _settled(book: Segments, mine: int, cut: FloatArray) -> FloatArray:
+    """Return 1 and 0 for alike and not alike, nan where the bounds leave it open."""
+    n, full = len(book), book.dim
+    gap = book.theta[mine] - book.theta[:n]
+    ours, theirs = gap @ book.gram[mine], _times(book.gram[:n], gap)
+    q1, q2 = _dots(gap, ours), _dots(gap, theirs)
+    answer = np.full(n, np.nan)
+    answer[_ratio(q1 * q2, q1 + q2) * (1 + SLACK) <= cut] = 1.0
+    if book.rank[mine] == full:
+        spread = _dots(theirs @ book.inverse[mine], theirs)
+        answer[_ratio(q2**2, q2 + spread) * (1 - SLACK) > cut] = 0.0
+    wide = np.flatnonzero(np.isnan(answer) & (book.rank[:n] == full))
+    spread = _dots(_times(book.inverse[wide], ours[wide]), ours[wide])
+    answer[wide[_ratio(q1[wide] ** 2, q1[wide] + spread) * (1 - SLACK) > cut[wide]]] = 0.0
+    return answer
+
+
+def _deviations(book: Segments, mine: int, others: Ids, ranks: NDArray[np.int64]) -> FloatArray:
+    pooled = book.gram[others] + book.gram[mine]
+    gap = book.theta[mine] - book.theta[others]
+    solved = _solve(pooled, gap @ book.gram[mine], ranks[others])
+    return np.maximum(_dots(_times(book.gram[others], gap), solved), 0.0)
+
+
+def _solve(pooled: FloatArray, right: FloatArray, ranks: NDArray[np.int64]) -> FloatArray:
+    solved = np.empty_like(right)
+    regular = ranks == right.shape[1]
+    try:
+        solved[regular] = np.linalg.solve(pooled[regular], right[regular, :, None])[..., 0]
+    except np.linalg.LinAlgError:
+        # Scales so far apart that rounding makes an invertible sum singular.
+        regular[:] = False
+    if not regular.all():
+        inverse = pseudo_inverse(pooled[~regular], at_least=ranks[~regular])
+        solved[~regular] = _times(inverse, right[~regular])
     return solved
 
 
 def _times(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
     # (n, d, d) times (n, d), row by row.
     return np.asarray((matrices @ vectors[:, :, None])[..., 0])
+
+
+def _dots(a: FloatArray, b: FloatArray) -> FloatArray:
+    return np.asarray(np.einsum("nd,nd->n", a, b))
+
+
+def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
+    # 0/0 is 0: estimates that do not differ in any direction seen.
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
