@@ -30,4 +30,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf .venv demo-out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv demo-out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -57,9 +57,8 @@ class LiteralDyClu:
         self.models: list[Model] = []
         self.current: dict[int, int] = {}
         self.V: dict[int, list[int]] = {}
-        z = np.linspace(-1, 1, 200_001) * _quantile(level)
-        density = np.exp(-(z**2) / 2)
-        self.kept = float((z**2 * density).sum() / density.sum())
+        self.squares: list[float] = []
+        self.rewards: list[float] = []
 
     def decide(self, user: int, arms: Array) -> int:
         V = self.V.get(user, list(range(len(self.models))))
@@ -80,7 +79,12 @@ class LiteralDyClu:
             self.models.append(Model())
             self.current[user] = len(self.models) - 1
         mine = self.models[self.current[user]]
-        e = self.p(mine, Model([x], [y]), self.sigma2()) < self.level
+        s, df = self.s(mine, Model([x], [y]))
+        e = self.p(s, df, self.sigma2()) < self.level
+        self.rewards.append(y)
+        if df:
+            most = 9 * self.sigma2()[0] if self.squares else math.inf
+            self.squares.append(min(s, most))
         size = min(len(mine.y), self.window)
         mine.errors.append(int(e))
         changed = False
@@ -96,16 +100,19 @@ class LiteralDyClu:
         mine = self.models[self.current[user]]
         noise = self.sigma2()
         self.V[user] = [
-            j for j, M in enumerate(self.models) if self.p(mine, M, noise) >= self.level
+            j for j, M in enumerate(self.models) if self.p(*self.s(mine, M), noise) >= self.level
         ]
         return e, changed, tuple(self.V[user])
 
-    def p(self, one: Model, two: Model, noise: tuple[float, float]) -> float:
+    def s(self, one: Model, two: Model) -> tuple[float, int]:
+        """Return σ² s of Eq. (1) and its degrees of freedom."""
         (X1, y1), (X2, y2) = one.design(self.dim), two.design(self.dim)
         X12, y12 = np.vstack((X1, X2)), np.concatenate((y1, y2))
         t1, t2, t12 = (np.linalg.pinv(X) @ y for X, y in ((X1, y1), (X2, y2), (X12, y12)))
         s = np.sum((X1 @ (t1 - t12)) ** 2) + np.sum((X2 @ (t2 - t12)) ** 2)
-        df = _rank(X1) + _rank(X2) - _rank(X12)
+        return float(s), _rank(X1) + _rank(X2) - _rank(X12)
+
+    def p(self, s: float, df: int, noise: tuple[float, float]) -> float:
         sigma2, df_residual = noise
         if df == 0 or df_residual == 0:
             return 1.0
@@ -117,23 +124,10 @@ class LiteralDyClu:
         """Return σ² and its degrees of freedom; estimated as docs/decisions/002 says."""
         if self.noise is not None:
             return self.noise**2, math.inf
-        residual, df, energy, count = 0.0, 0, 0.0, 0
-        for M in self.models:
-            X, y = M.design(self.dim)
-            residual += float(np.sum((y - X @ (np.linalg.pinv(X) @ y)) ** 2))
-            df, energy, count = df + len(y) - _rank(X), energy + float(y @ y), count + len(y)
-        if df == 0:
-            return energy / max(count, 1), 0
-        return residual / df / self.kept, df
-
-
-def _quantile(level: float) -> float:
-    # υ with P(|z| > υ) = level, by bisection on scipy's χ²₁ tail.
-    low, high = 0.0, 40.0
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if chdtrc(1, middle**2) > level else (low, middle)
-    return low
+        energy = sum(y * y for y in self.rewards) / max(len(self.rewards), 1)
+        if not self.squares or energy == 0:
+            return energy, 0
+        return max(sum(self.squares) / len(self.squares), 1e-4 * energy), len(self.squares)
 
 
 def _rank(X: Array) -> int:

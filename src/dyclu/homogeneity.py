@@ -79,10 +79,10 @@ def homogeneity(a: Stats, b: Stats, *, noise: float | Noise | None = None) -> Ev
     >>> homogeneity(Stats.of([1.0, 0.0], 0.0), Stats.of([0.0, 1.0], 2.0), noise=1.0).cannot_tell
     True
     """
-    df, spanned = overlap(a, b)
-    gap = a.theta - b.theta
-    inverse = pseudo_inverse(a.gram + b.gram, at_least=spanned)
-    deviation = float(gap @ a.gram @ inverse @ b.gram @ gap)
+    df, _ = overlap(a, b)
+    gap, both = a.theta - b.theta, a + b
+    inverse = pseudo_inverse(both.gram, both.count)
+    deviation = float(gap @ a.seen @ inverse @ b.seen @ gap)
     return weigh(max(0.0, deviation), df, _noise(noise, a, b))
 
 
@@ -105,7 +105,8 @@ def p_value(deviation: ArrayLike, df: ArrayLike, noise: Noise) -> NDArray[np.flo
     if noise.df == 0:
         return np.full(df.shape, CANNOT_TELL)
     directions = np.maximum(df, 1)
-    statistic = np.asarray(deviation) / noise.variance
+    with np.errstate(over="ignore"):  # beyond all numbers is as improbable as can be
+        statistic = np.asarray(deviation) / noise.variance
     if math.isinf(noise.df):
         tail = chdtrc(directions, statistic)
     else:

@@ -6,8 +6,8 @@ lies between bounds that need no factorisation:
 - ``σ² s ≤ q₁ q₂ / (q₁ + q₂)``: the statistic is the minimum of ``‖ϑ − ϑ₁‖²_A₁ + ‖ϑ − ϑ₂‖²_A₂`` over
   all ϑ, and this the minimum over those on the line from ϑ₁ to ϑ₂;
 - ``σ² s ≥ (vᵀδ)² / vᵀ(A₁⁻ + A₂⁻)v`` for any `v` that both have seen, by Cauchy-Schwarz. With
-  ``v = A₂δ`` it is ``q₂² / (q₂ + vᵀA₁⁻v)``, where mine spans the space; with ``v = A₁δ`` the same
-  with the roles exchanged, where the other does.
+  ``v = A₁δ`` it is ``q₁² / (q₁ + vᵀA₂⁻v)``, where the other spans the space; with ``v = A₂δ`` the
+  same with the roles exchanged, where both do.
 
 Only pairs that the bounds leave open are solved, ``σ² s = (A₂δ)ᵀ z`` with ``(A₁ + A₂) z = A₁δ``.
 """
@@ -21,7 +21,7 @@ from dyclu.homogeneity import critical
 from dyclu.noise import Noise
 from dyclu.policy import Ids
 from dyclu.segments import Segments
-from dyclu.stats import pseudo_inverse, rank
+from dyclu.stats import pseudo_inverse, rank, seen_gram
 from dyclu.validation import FloatArray
 
 SLACK = 1e-6
@@ -68,7 +68,8 @@ def _pooled_ranks(book: Segments, mine: int) -> NDArray[np.int64]:
     ranks = np.maximum(book.rank[: len(book)], book.rank[mine])
     narrow = np.flatnonzero(ranks < book.dim)
     if len(narrow):
-        ranks[narrow] = np.maximum(ranks[narrow], rank(book.gram[narrow] + book.gram[mine]))
+        pooled, count = book.gram[narrow] + book.gram[mine], book.count[narrow] + book.count[mine]
+        ranks[narrow] = np.maximum(ranks[narrow], rank(pooled, count))
     return np.asarray(ranks)
 
 
@@ -78,38 +79,49 @@ def _common(book: Segments, mine: int, ranks: NDArray[np.int64]) -> NDArray[np.i
 
 def _settled(book: Segments, mine: int, cut: FloatArray) -> FloatArray:
     """Return 1 and 0 for alike and not alike, nan where the bounds leave it open."""
-    n, full = len(book), book.dim
+    n, full = len(book), book.rank[: len(book)] == book.dim
     gap = book.theta[mine] - book.theta[:n]
-    ours, theirs = gap @ book.gram[mine], _times(book.gram[:n], gap)
+    ours, theirs = gap @ _seen(book, mine), _times(book.gram[:n], gap)
     q1, q2 = _dots(gap, ours), _dots(gap, theirs)
     answer = np.full(n, np.nan)
     answer[_ratio(q1 * q2, q1 + q2) * (1 + SLACK) <= cut] = 1.0
-    if book.rank[mine] == full:
+    if full[mine]:
         spread = _dots(theirs @ book.inverse[mine], theirs)
-        answer[_ratio(q2**2, q2 + spread) * (1 - SLACK) > cut] = 0.0
-    wide = np.flatnonzero(np.isnan(answer) & (book.rank[:n] == full))
+        answer[full & (_ratio(q2**2, q2 + spread) * (1 - SLACK) > cut)] = 0.0
+    wide = np.flatnonzero(np.isnan(answer) & full)
     spread = _dots(_times(book.inverse[wide], ours[wide]), ours[wide])
     answer[wide[_ratio(q1[wide] ** 2, q1[wide] + spread) * (1 - SLACK) > cut[wide]]] = 0.0
     return answer
 
 
 def _deviations(book: Segments, mine: int, others: Ids, ranks: NDArray[np.int64]) -> FloatArray:
-    pooled = book.gram[others] + book.gram[mine]
     gap = book.theta[mine] - book.theta[others]
-    solved = _solve(pooled, gap @ book.gram[mine], ranks[others])
-    return np.maximum(_dots(_times(book.gram[others], gap), solved), 0.0)
+    ours, theirs = gap @ _seen(book, mine), _times(_seen(book, others), gap)
+    pooled, count = book.gram[others] + book.gram[mine], book.count[others] + book.count[mine]
+    solved = _solve(pooled, count, ours, ranks[others] == book.dim)
+    return np.maximum(_dots(theirs, solved), 0.0)
 
 
-def _solve(pooled: FloatArray, right: FloatArray, ranks: NDArray[np.int64]) -> FloatArray:
+def _seen(book: Segments, ids: int | Ids) -> FloatArray:
+    # What rounding left in directions never observed must not count as an observation of them.
+    gram = book.gram[ids].copy()
+    narrow = book.rank[ids] < book.dim
+    if np.any(narrow):
+        gram[narrow] = seen_gram(gram[narrow], book.count[ids][narrow])
+    return gram
+
+
+def _solve(
+    pooled: FloatArray, count: NDArray[np.int64], right: FloatArray, regular: NDArray[np.bool_]
+) -> FloatArray:
     solved = np.empty_like(right)
-    regular = ranks == right.shape[1]
     try:
         solved[regular] = np.linalg.solve(pooled[regular], right[regular, :, None])[..., 0]
     except np.linalg.LinAlgError:
         # Scales so far apart that rounding makes an invertible sum singular.
-        regular[:] = False
+        regular = np.zeros_like(regular)
     if not regular.all():
-        inverse = pseudo_inverse(pooled[~regular], at_least=ranks[~regular])
+        inverse = pseudo_inverse(pooled[~regular], count[~regular])
         solved[~regular] = _times(inverse, right[~regular])
     return solved
 

@@ -13,7 +13,7 @@ while the gram is nearly singular, and every `REFRESH` observations: rounding ca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from dyclu import columns
 from dyclu.columns import Columns
-from dyclu.homogeneity import Evidence, weigh
-from dyclu.noise import Noise
+from dyclu.noise import Residuals
 from dyclu.policy import Ids, no_ids
 from dyclu.stats import Stats, pseudo_inverse, rank
 from dyclu.validation import FloatArray, User
@@ -79,8 +78,8 @@ class Segments:
     ----------
     gram, moment, energy, count : arrays of shape (room, d, d), (room, d), (room,), (room,)
         The sums of every segment.
-    inverse, theta, rank, residual : arrays of shape (room, d, d), (room, d), (room,), (room,)
-        What follows from them: ``A⁻``, ``ϑ``, the rank and the sum of squared residuals.
+    inverse, theta, rank : arrays of shape (room, d, d), (room, d), (room,)
+        What follows from them: ``A⁻``, an estimate ``ϑ`` and the rank.
     opened, closed : arrays of shape (room,)
         When each was opened and closed; `OPEN` if it was not.
     owner : list of user
@@ -89,6 +88,8 @@ class Segments:
         Everybody's open segment.
     surprises, neighbours : dicts of id to tuple of bool, and to array of id
         The alarm's window and the neighbourhood of open segments.
+    residuals : Residuals
+        The running estimate of the noise.
     clock : int
         Rewards learnt so far, of all users.
     """
@@ -100,13 +101,13 @@ class Segments:
     inverse: FloatArray
     theta: FloatArray
     rank: NDArray[np.int64]
-    residual: FloatArray
     opened: NDArray[np.int64]
     closed: NDArray[np.int64]
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
         self.clock = 0
+        self.residuals = Residuals()
         self.owner: list[User] = []
         self.open: dict[User, int] = {}
         self.surprises: dict[int, tuple[bool, ...]] = {}
@@ -119,7 +120,6 @@ class Segments:
             "inverse": ((dim, dim), np.float64),
             "theta": ((dim,), np.float64),
             "rank": ((), np.int64),
-            "residual": ((), np.float64),
             "opened": ((), np.int64),
             "closed": ((), np.int64),
         }
@@ -171,28 +171,18 @@ class Segments:
             latest[user] = after
         return tuple(found)
 
-    def noise(self, *, kept: float = 1.0) -> Noise:
-        """Return the noise estimated from the residuals within all segments, pooled."""
-        n = len(self)
-        count = int(self.count[:n].sum())
-        return Noise.estimated(
-            float(self.residual[:n].sum()),
-            float(self.energy[:n].sum()),
-            count,
-            count - int(self.rank[:n].sum()),
-            kept=kept,
-        )
-
-    def evidence(self, id: int, context: FloatArray, reward: float, *, noise: Noise) -> Evidence:
-        """Return ``homogeneity(stats, Stats.of(context, reward))`` for a segment, from its inverse.
+    def surprise(self, id: int, context: FloatArray, reward: float) -> tuple[float, int]:
+        """Return ``σ² s`` and df of the test of a segment against one observation.
 
         Eq. (1) with one observation on one side is the squared error of its prediction, in units
         of that error's own variance, ``σ² s = (y − xᵀϑ)² / (1 + xᵀA⁻x)``, if the context lies in
         the span of the segment's contexts; otherwise there is no prediction to compare it with.
         """
+        if not self._spans(id, context):
+            return 0.0, 0
         leverage = max(0.0, float(context @ self.inverse[id] @ context))
         error = reward - float(context @ self.theta[id])
-        return weigh(error**2 / (1 + leverage), int(self._spans(id, context)), noise)
+        return error * error / (1 + leverage), 1
 
     def start(self, user: User) -> int:
         """Open an empty segment for a user, closing the present one if there is one."""
@@ -216,15 +206,15 @@ class Segments:
             column = self.inverse[id] @ context
             self.inverse[id] -= np.outer(column, column / (1 + context @ column))
         else:
-            self.rank[id] = rank(self.gram[id])
-            self.inverse[id] = pseudo_inverse(self.gram[id])
+            self.rank[id] = rank(self.gram[id], self.count[id])
+            self.inverse[id] = pseudo_inverse(self.gram[id], self.count[id])
         self.theta[id] = self.inverse[id] @ self.moment[id]
-        self.residual[id] = max(0.0, self.energy[id] - self.moment[id] @ self.theta[id])
 
     def _spans(self, id: int, context: FloatArray) -> bool:
         if self.rank[id] == self.dim or not context.any():
             return bool(context.any())
-        return bool(rank(self.gram[id] + np.outer(context, context)) <= self.rank[id])
+        more = self.gram[id] + np.outer(context, context)
+        return bool(rank(more, self.count[id] + 1) <= self.rank[id])
 
     def _trusts_update(self, id: int) -> bool:
         return bool(
@@ -243,13 +233,15 @@ class Segments:
         ids = sorted(self.open.values())
         arrays["surprises"], arrays["surprises_held"] = _pack([self.surprises[i] for i in ids])
         arrays["neighbours"], arrays["neighbours_held"] = _pack([self.neighbours[i] for i in ids])
-        return {"clock": self.clock, "owner": self.owner}, arrays
+        state = {"clock": self.clock, "owner": self.owner, "residuals": asdict(self.residuals)}
+        return state, arrays
 
     @classmethod
     def restored(cls, dim: int, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Segments:
         """Return the book that `dump` described."""
         book = cls(dim)
         book.clock, book.owner = state["clock"], list(state["owner"])
+        book.residuals = Residuals(**state["residuals"])
         columns.fill(book, book._columns, len(book), arrays)
         ids = np.flatnonzero(book.closed[: len(book)] == OPEN).tolist()
         book.open = {book.owner[id]: id for id in ids}

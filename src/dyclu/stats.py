@@ -16,11 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 from dyclu.errors import ShapeError
 from dyclu.validation import FloatArray, as_dim, as_observations
 
-RANK_TOLERANCE = 1e-10
-"""A direction counts as seen if its share of the equilibrated gram's largest eigenvalue is larger.
+ROUNDING = 4 * np.finfo(float).eps
+"""Relative rounding of one addition to a gram, with some room.
 
-A gram summed over a million contexts carries rounding of some 1e-13; below 1e-10 it has too few
-true digits left to be used.
+A direction counts as seen if its share of the equilibrated gram's largest eigenvalue exceeds
+``ROUNDING (dim + count)``: what `count` additions, at worst all rounded the same way, may leave in
+a direction that was never observed.
 """
 
 
@@ -56,8 +57,13 @@ class Stats:
     count: int
 
     def __post_init__(self) -> None:
-        self.gram.flags.writeable = False
-        self.moment.flags.writeable = False
+        for name in ("gram", "moment"):
+            own = np.array(getattr(self, name), dtype=np.float64)
+            own.flags.writeable = False
+            object.__setattr__(self, name, own)
+
+    def __reduce__(self) -> tuple[type[Stats], tuple[FloatArray, FloatArray, float, int]]:
+        return Stats, (self.gram, self.moment, self.energy, self.count)
 
     @classmethod
     def empty(cls, dim: int) -> Stats:
@@ -105,12 +111,17 @@ class Stats:
     @property
     def theta(self) -> FloatArray:
         """Least-squares estimate ``ϑ = A⁻b``, of minimum norm where the contexts leave a choice."""
-        return minimum_norm(self.gram, pseudo_inverse(self.gram) @ self.moment)
+        return minimum_norm(self.gram, self.moment, self.count)
 
     @property
     def rank(self) -> int:
         """Number of linearly independent contexts."""
-        return int(rank(self.gram))
+        return int(rank(self.gram, self.count))
+
+    @property
+    def seen(self) -> FloatArray:
+        """The gram without what rounding may have left in directions never observed."""
+        return self.gram if self.rank == self.dim else seen_gram(self.gram, self.count)
 
     @property
     def residual(self) -> float:
@@ -121,8 +132,8 @@ class Stats:
 def overlap(a: Stats, b: Stats) -> tuple[int, int]:
     """Return in how many directions both were observed, and in how many either was.
 
-    ``rank(A₁) + rank(A₂) − rank(A₁ + A₂)`` and ``rank(A₁ + A₂)``. Together they span what each of
-    them spans; the second is at least that, also where different scales let rounding deny it.
+    ``rank(A₁) + rank(A₂) − rank(A₁ + A₂)`` and ``rank(A₁ + A₂)``; the latter is at least either's
+    own rank, also where different scales let rounding deny it.
 
     >>> overlap(Stats.of([[1, 0], [0, 1]], [1, 2]), Stats.of([1, 1], 3))
     (1, 2)
@@ -132,48 +143,61 @@ def overlap(a: Stats, b: Stats) -> tuple[int, int]:
     return max(0, sum(ranks) - either), either
 
 
-def rank(gram: FloatArray) -> NDArray[np.intp]:
-    """Return the rank of one gram ``(d, d)``, or of each of a stack ``(..., d, d)``.
+def rank(gram: FloatArray, count: ArrayLike) -> NDArray[np.intp]:
+    """Return the rank of one gram of `count` contexts, or of each of a stack ``(..., d, d)``.
 
     The gram is first scaled to a unit diagonal, which leaves its rank alone and makes it
     independent of the units the features are measured in.
 
-    >>> int(rank(np.diag([1e12, 1e-12, 0.0])))
+    >>> int(rank(np.diag([1e12, 1e-12, 0.0]), 2))
     2
     """
     values = np.linalg.eigvalsh(_equilibrated(gram)[0])
-    return np.asarray(np.count_nonzero(_seen(values), axis=-1))
+    return np.asarray(np.count_nonzero(_seen(values, count), axis=-1))
 
 
-def pseudo_inverse(gram: FloatArray, *, at_least: ArrayLike = 0) -> FloatArray:
-    """Return a generalised inverse ``A⁻`` (``A A⁻ A = A``) of each gram of a stack ``(..., d, d)``.
+def pseudo_inverse(gram: FloatArray, count: ArrayLike) -> FloatArray:
+    """Return a generalised inverse ``A⁻`` of each gram of a stack ``(..., d, d)``.
 
     With ``A = S C S``, `S` the square roots of the diagonal and ``C = V Λ Vᵀ`` over the directions
     seen, it is ``S⁻¹ V Λ⁻¹ Vᵀ S⁻¹``: symmetric, and the inverse where there is one.
-
-    Parameters
-    ----------
-    gram : array of shape (..., d, d)
-        ``A``, symmetric and positive semi-definite.
-    at_least : int or array of int
-        A rank known from elsewhere: that many directions are used even where rounding hides them.
     """
-    scaled, scale = _equilibrated(gram)
-    values, vectors = np.linalg.eigh(scaled)
-    order_from_top = np.arange(gram.shape[-1])[::-1]
-    used = _seen(values) | (order_from_top < np.asarray(at_least)[..., None])
-    floor = np.maximum(np.finfo(float).eps * values[..., -1:], np.finfo(float).tiny)
-    inverse = np.where(used, 1.0 / np.maximum(values, floor), 0.0)
+    values, vectors, scale = _spectrum(gram, count)
+    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
     half = vectors / scale[..., :, None]
-    return (half * inverse[..., None, :]) @ np.swapaxes(half, -1, -2)
+    return _sandwich(half, inverse)
 
 
-def minimum_norm(gram: FloatArray, solution: FloatArray) -> FloatArray:
-    """Return the shortest of all vectors that solve what `solution` does: its part in range(A)."""
+def seen_gram(gram: FloatArray, count: ArrayLike) -> FloatArray:
+    """Return the gram of each of a stack, restricted to the directions seen, ``S V Λ Vᵀ S``."""
+    values, vectors, scale = _spectrum(gram, count)
+    return _sandwich(vectors * scale[..., :, None], values)
+
+
+def minimum_norm(gram: FloatArray, moment: FloatArray, count: int) -> FloatArray:
+    """Return the shortest solution of ``A ϑ = b``: any solution's part in the range of `A`.
+
+    >>> minimum_norm(np.array([[2.0, 2.0], [2.0, 2.0]]), np.array([2.0, 2.0]), 2)
+    array([0.5, 0.5])
+    """
+    values, vectors, scale = _spectrum(gram, count)
+    vectors, values = vectors[:, values > 0], values[values > 0]
+    theta = (vectors @ ((vectors.T @ (moment / scale)) / values)) / scale
+    if len(values) < len(moment):
+        basis = np.linalg.qr(vectors * scale[:, None])[0]
+        theta = basis @ (basis.T @ theta)
+    return np.asarray(theta)
+
+
+def _spectrum(gram: FloatArray, count: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return eigenvalues, 0 where unseen, and eigenvectors of the equilibrated gram; its scale."""
     scaled, scale = _equilibrated(gram)
     values, vectors = np.linalg.eigh(scaled)
-    basis = np.linalg.qr(scale[:, None] * vectors[:, _seen(values)])[0]
-    return basis @ (basis.T @ solution)
+    return np.where(_seen(values, count), values, 0.0), vectors, scale
+
+
+def _sandwich(half: FloatArray, values: FloatArray) -> FloatArray:
+    return np.asarray((half * values[..., None, :]) @ np.swapaxes(half, -1, -2))
 
 
 def _equilibrated(gram: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -182,5 +206,6 @@ def _equilibrated(gram: FloatArray) -> tuple[FloatArray, FloatArray]:
     return gram / scale[..., :, None] / scale[..., None, :], scale
 
 
-def _seen(values: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
-    return np.asarray((values > RANK_TOLERANCE * values[..., -1:]) & (values > 0))
+def _seen(values: NDArray[np.floating[Any]], count: ArrayLike) -> NDArray[np.bool_]:
+    tolerance = ROUNDING * (values.shape[-1] + np.asarray(count))
+    return np.asarray(values > tolerance[..., None] * np.maximum(values[..., -1:], 0.0))

@@ -101,7 +101,7 @@ def noncentrality(
     gap /= size
     # The minimum over θ of ‖θ₁ − θ‖²_A₁ + ‖θ − θ₂‖²_A₂, attained at θ₁ − θ = `part`: the same ψ,
     # and at a minimum rounding in `part` only enters squared.
-    part = pseudo_inverse(both.gram, at_least=max(a.rank, b.rank)) @ (b.gram @ gap)
+    part = pseudo_inverse(both.gram, both.count) @ (b.gram @ gap)
     rest = gap - part
     least = float(part @ a.gram @ part + rest @ b.gram @ rest)
     return _signal(size / noise, max(0.0, least))

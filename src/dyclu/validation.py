@@ -6,8 +6,8 @@ or raises a `DycluError` that says what it got, what it expected and what to do.
 
 from __future__ import annotations
 
-import math
 import operator
+import sys
 from collections.abc import Hashable
 from typing import Any
 
@@ -19,25 +19,57 @@ from dyclu.errors import KindError, NumberError, OptionError, ShapeError
 FloatArray = NDArray[np.float64]
 User = str | int
 
-LARGEST = 1e50
-"""Largest magnitude of a feature or reward: products of six of them must still be finite."""
+LARGEST = 1e40
+"""Largest magnitude of any number: products of six of them must still be finite."""
+
+SMALLEST = 1e-40
+"""Features and rewards below it count as 0: their squares must not vanish unnoticed."""
+
+LARGEST_FEATURE = 1e6
+"""Largest feature a policy takes: beside a larger one, a ridge near 1 is lost in rounding."""
+
+EXTREME = 1e150
+"""Largest positive option, and inverse of the smallest: squares and their inverses are finite."""
+
+LARGEST_COUNT = 10**60
+"""Largest whole number an option may be."""
+
+LONGEST_NAME = 256
+"""Bits of the largest whole number that may be a user's name."""
 
 
 def as_user(user: Hashable) -> User:
     """Return the user's name as a plain `str` or `int`; ``"1"`` and ``1`` are two people."""
     if isinstance(user, str):
-        return str(user)
+        return _as_text(str.__str__(user))
     if isinstance(user, bool | np.bool_) or not isinstance(user, int | np.integer):
         raise KindError(
             f"user is {user!r} ({type(user).__name__}), expected a str or an int; "
             "pass the user's id or name"
         )
-    return operator.index(user)
+    number = operator.index(user)
+    if number.bit_length() > LONGEST_NAME:
+        raise NumberError(
+            f"user is a number of {number.bit_length()} bits, expected at most {LONGEST_NAME}; "
+            "pass a long id as a str"
+        )
+    return number
+
+
+def _as_text(user: str) -> str:
+    try:
+        user.encode()
+    except UnicodeEncodeError:
+        raise KindError(
+            f"user is {user!a}, which holds half of a character, expected text that can be "
+            "written as UTF-8; decode the name as what it was encoded in"
+        ) from None
+    return user
 
 
 def as_arms(arms: ArrayLike, dim: int) -> FloatArray:
     """Return the offered arms as a fresh ``(K, dim)`` array with K ≥ 1."""
-    table = as_floats(arms, "arms")
+    table = as_floats(arms, "arms", largest=LARGEST_FEATURE)
     if table.ndim != 2:
         raise ShapeError(
             f"arms have shape {table.shape}, expected (number of arms, {dim}); "
@@ -51,7 +83,7 @@ def as_arms(arms: ArrayLike, dim: int) -> FloatArray:
 
 def as_context(context: ArrayLike, dim: int) -> FloatArray:
     """Return the context of the chosen arm as a fresh ``(dim,)`` array."""
-    vector = as_floats(context, "context")
+    vector = as_floats(context, "context", largest=LARGEST_FEATURE)
     if vector.ndim != 1:
         raise ShapeError(
             f"context has shape {vector.shape}, expected ({dim},); "
@@ -93,24 +125,27 @@ def as_whole(value: Any, name: str, *, least: int) -> int:
         raise KindError(
             f"{name} is {value!r} ({type(value).__name__}), expected a whole number ≥ {least}"
         )
-    if value < least:
-        raise OptionError(f"{name} is {value}, expected a whole number ≥ {least}")
+    if not least <= value <= LARGEST_COUNT:
+        raise OptionError(
+            f"{name} is {value}, expected a whole number from {least} to {LARGEST_COUNT}"
+        )
     return operator.index(value)
 
 
 def as_probability(value: Any, name: str) -> float:
     """Return a number strictly between 0 and 1."""
     number = as_number(value, name, "a number strictly between 0 and 1")
-    if not 0 < number < 1:
+    if not sys.float_info.min <= number < 1:
         raise OptionError(f"{name} is {value}, expected a number strictly between 0 and 1")
     return number
 
 
 def as_positive(value: Any, name: str) -> float:
-    """Return a finite number above 0."""
-    number = as_number(value, name, "a finite number above 0")
-    if not (0 < number < math.inf):
-        raise OptionError(f"{name} is {value}, expected a finite number above 0")
+    """Return a number above 0 whose square and inverse are finite too."""
+    expected = f"a number above 0, from {1 / EXTREME:g} to {EXTREME:g}"
+    number = as_number(value, name, expected)
+    if not (1 / EXTREME <= number <= EXTREME):
+        raise OptionError(f"{name} is {value}, expected {expected}")
     return number
 
 
@@ -127,11 +162,21 @@ def as_number(value: Any, name: str, expected: str) -> float:
     """Return any real number as a float; `expected` is what the refusal asks for."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise KindError(f"{name} is {value!r} ({type(value).__name__}), expected {expected}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise OptionError(
+            f"{name} is a number of {len(str(value))} digits, expected {expected}"
+        ) from None
 
 
-def as_floats(value: Any, name: str) -> FloatArray:
+def as_floats(value: Any, name: str, *, largest: float = LARGEST) -> FloatArray:
     """Return finite numbers of any arrangement as a fresh array."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise KindError(
+            f"{name} is a masked array, expected numbers without gaps; "
+            "drop the observation, or fill in what is missing"
+        )
     try:
         raw = np.asarray(value)
     except ValueError as error:
@@ -144,11 +189,14 @@ def as_floats(value: Any, name: str) -> FloatArray:
             f"{name} is {_described(value, raw)}, expected real numbers; convert with float() first"
         )
     floats = raw.astype(np.float64)
-    if not (np.abs(floats) <= LARGEST).all():
+    sizes = np.abs(floats)
+    if not sizes.max(initial=0.0) <= largest:
         raise NumberError(
-            f"{name} holds {_first_unusable(floats)}, expected finite numbers up to ±{LARGEST:g}; "
-            "drop or repair the observation, or rescale the features"
+            f"{name} holds {_first_unusable(floats, largest)}, expected finite numbers up to "
+            f"±{largest:g}; drop or repair the observation, or rescale"
         )
+    if floats.ndim:
+        floats[sizes < SMALLEST] = 0.0
     return floats
 
 
@@ -156,8 +204,8 @@ def _described(value: Any, raw: NDArray[Any]) -> str:
     return type(value).__name__ if raw.ndim == 0 else f"an array of {raw.dtype}"
 
 
-def _first_unusable(floats: FloatArray) -> float:
-    return float(floats[~(np.abs(floats) <= LARGEST)].flat[0])
+def _first_unusable(floats: FloatArray, largest: float) -> float:
+    return float(floats[~(np.abs(floats) <= largest)].flat[0])
 
 
 def _check_features(array: FloatArray, dim: int, name: str) -> None:

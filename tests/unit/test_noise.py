@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
 from dyclu import Noise, Stats
 from dyclu.errors import KindError, OptionError
-from dyclu.noise import kept_variance
+from dyclu.noise import LOUDEST, Residuals, kept_variance
 
 
 def test_within_pools_the_residuals_of_separate_fits() -> None:
@@ -45,3 +46,38 @@ def test_known_noise_is_checked() -> None:
             Noise.known(wrong)
     with pytest.raises(KindError, match="noise is"):
         Noise.known("0.1")  # type: ignore[arg-type]
+
+
+def heard(rewards: Iterable[float]) -> Residuals:
+    """Rewards around 0, each predicted to be 0."""
+    tally = Residuals()
+    for reward in rewards:
+        tally = tally.after(reward, reward * reward)
+    return tally
+
+
+def test_running_estimate_is_the_mean_square() -> None:
+    # 20,000 normal rewards: relative standard error of the deviation 0.5 %.
+    rewards = 0.3 * np.random.default_rng(2).normal(size=20_000)
+    assert heard(rewards).noise().deviation == pytest.approx(0.3, rel=0.02)
+
+
+def test_outliers_count_only_so_much() -> None:
+    # One in a hundred is a hundred times too loud: σ̂² = σ² / (1 − 0.01 · LOUDEST) at most.
+    rng = np.random.default_rng(3)
+    rewards = rng.normal(size=20_000) * np.where(rng.random(20_000) < 0.01, 100.0, 1.0)
+    assert 1 < heard(rewards).noise().variance < 1.1 / (1 - 0.01 * LOUDEST)
+
+
+@pytest.mark.parametrize("quiet", [1e-9, 0.0])
+def test_an_estimate_that_was_far_too_small_recovers(quiet: float) -> None:
+    rng = np.random.default_rng(4)
+    start = [1.0, *(quiet * rng.normal(size=30))]
+    recovered = heard([*start, *(0.3 * rng.normal(size=600))]).noise().deviation
+    # The rewards it took to recover count little, for ever: some 200 of 600.
+    assert 0.2 < recovered < 0.33
+
+
+def test_rewards_of_zero_say_nothing() -> None:
+    assert heard([0.0] * 10).noise() == Noise(0.0, 0)
+    assert heard([*[0.0] * 10, 1.0]).noise().df == 11

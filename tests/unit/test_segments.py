@@ -54,18 +54,11 @@ def test_one_observation_agrees_with_the_definition(book: Segments, seed: int) -
     known = book.gram[0] @ rng.normal(size=book.dim)
     for x in (rng.normal(size=book.dim), known, np.zeros(book.dim)):
         reward = float(rng.normal())
-        for noise in (NOISE, Noise(0.09, 4)):
-            fast = book.evidence(0, x, reward, noise=noise)
-            slow = homogeneity(book.stats(0), Stats.of(x, reward), noise=noise)
-            assert (fast.df, fast.df_residual) == (slow.df, slow.df_residual)
-            assert fast.p_value == pytest.approx(slow.p_value, rel=1e-6, abs=1e-12)
-
-
-@given(books())
-def test_noise_is_that_of_the_segments_residuals(book: Segments) -> None:
-    expected = Noise.within(*(book.stats(id) for id in range(len(book))))
-    assert book.noise().df == expected.df
-    assert book.noise().variance == pytest.approx(expected.variance, rel=1e-7, abs=1e-9)
+        deviation, df = book.surprise(0, x, reward)
+        slow = homogeneity(book.stats(0), Stats.of(x, reward), noise=NOISE)
+        assert df == slow.df
+        expected = slow.statistic * NOISE.variance
+        assert deviation == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
@@ -86,6 +79,15 @@ def test_nearly_collinear_contexts_are_factorised_afresh() -> None:
     y = X @ np.array([1.0, -2.0, 3.0])
     book = book_of((X, y))
     np.testing.assert_allclose(book.theta[0], [1.0, -2.0, 3.0], rtol=1e-5)
+
+
+def test_a_wrong_inverse_is_put_right_at_the_next_refresh() -> None:
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(REFRESH, 3))
+    book = book_of((X[:-1], X[:-1].sum(axis=1)))
+    book.inverse[0] *= 1.01
+    book.add(0, X[-1], float(X[-1].sum()))
+    np.testing.assert_allclose(book.inverse[0], np.linalg.inv(X.T @ X), rtol=1e-9)
 
 
 def test_ids_are_never_reused_and_rows_survive_growth() -> None:
@@ -109,8 +111,8 @@ def test_total_is_the_sum_of_stats() -> None:
 
 
 def test_scales_that_rounding_cannot_hold_raise_nothing() -> None:
-    ones, huge = np.eye(3), 1e60 * np.ones((3, 3))
-    book = book_of((ones, np.ones(3)), (huge, np.ones(3)), (1e-60 * ones, np.ones(3)))
+    ones, huge = np.eye(3), 1e40 * np.ones((3, 3))
+    book = book_of((ones, np.ones(3)), (huge, np.ones(3)), (1e-40 * ones, np.ones(3)))
     for mine in range(3):
         deviation, df = deviations(book, mine)
         assert np.isfinite(deviation).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ ARMS = np.eye(3)
         ([[object()] * 3], KindError, "arms is an array of object"),
         (None, KindError, "arms is NoneType"),
         ([[10**400, 0, 0]], KindError, "arms is an array of object"),
+        ([[0, 2e6, 0]], NumberError, "arms holds 2000000.0, expected finite numbers up to ±1e+06"),
+        (np.ma.masked_array(np.eye(3), np.eye(3) > 0), KindError, "arms is a masked array"),
     ],
 )
 def test_arms(arms: Any, error: type[DycluError], message: str) -> None:
@@ -48,6 +51,7 @@ def test_arms(arms: Any, error: type[DycluError], message: str) -> None:
         (np.ones(3), "good", KindError, "reward is str"),
         (np.ones(3), 1j, KindError, "reward is complex"),
         (np.ones(3), np.inf, NumberError, "reward holds inf"),
+        (np.ones(3), np.ma.masked, KindError, "reward is a masked array"),
         (np.ones(3), [1.0], ShapeError, "reward has shape (1,), expected one number"),
     ],
 )
@@ -63,6 +67,29 @@ def test_observations(context: Any, reward: Any, error: type[DycluError], messag
 def test_users(user: Any) -> None:
     with pytest.raises(KindError, match=r"user is .*, expected a str or an int"):
         DyClu(3).decide(user, ARMS)
+
+
+def test_names_that_cannot_be_written_down_are_refused() -> None:
+    with pytest.raises(KindError, match="half of a character"):
+        DyClu(3).learn("\ud83d\ude00", [1, 0, 0], 1.0)
+    with pytest.raises(NumberError, match="pass a long id as a str"):
+        DyClu(3).learn(2**300, [1, 0, 0], 1.0)
+
+
+def test_a_name_is_what_it_says() -> None:
+    class Colour(str, enum.Enum):  # noqa: UP042 - whose str() is not its value
+        RED = "red"
+
+    policy = DyClu(3)
+    policy.learn(Colour.RED, [1, 0, 0], 1.0)
+    policy.learn("red", [1, 0, 0], 1.0)
+    assert [segment.user for segment in policy.segments] == ["red"]
+
+
+def test_tiny_features_count_as_nothing() -> None:
+    stats = Stats.of([1e-160, 3e-160, 7e-160], 1.0)
+    assert stats.rank == 0
+    assert not stats.theta.any()
 
 
 @pytest.mark.parametrize("reward", [1, np.float32(1), np.int8(1), True, np.array(1.0)])

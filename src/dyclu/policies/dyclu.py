@@ -9,8 +9,9 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from dyclu.alarm import Alarm
+from dyclu.homogeneity import weigh
 from dyclu.neighbours import neighbours
-from dyclu.noise import Noise, kept_variance
+from dyclu.noise import Noise
 from dyclu.policy import Decision, Ids, Outcome, described
 from dyclu.ridge import choose, scores
 from dyclu.segments import Change, Segment, Segments
@@ -42,11 +43,13 @@ class DyClu:
     dim : int
         Number of features of a context.
     noise : float or None
-        Standard deviation σ of the rewards' noise; None estimates it from the residuals.
+        Standard deviation σ of the rewards' noise; None estimates it from errors of prediction.
     ridge : float
         Regularisation λ of the estimate that chooses arms.
     delta : float
         δ of Eq. (2): chance that a confidence interval misses.
+    alpha : float or None
+        A constant width factor instead of Eq. (2)'s, which grows with the data and the noise.
     window : int
         τ: how many of a user's latest rewards the alarm looks at.
     window_delta : float
@@ -74,6 +77,7 @@ class DyClu:
         noise: float | None = None,
         ridge: float = 0.1,
         delta: float = 0.1,
+        alpha: float | None = None,
         window: int = 20,
         window_delta: float = 0.1,
         change_level: float = 0.01,
@@ -82,10 +86,10 @@ class DyClu:
         self.dim = as_dim(dim)
         self.ridge = as_positive(ridge, "ridge")
         self.delta = as_probability(delta, "delta")
+        self.alpha = None if alpha is None else as_positive(alpha, "alpha")
         self.change_level = as_probability(change_level, "change_level")
         self.neighbour_level = as_probability(neighbour_level, "neighbour_level")
         self._known = None if noise is None else Noise.known(noise)
-        self._kept = kept_variance(self.change_level)
         self._alarm = Alarm(
             self.change_level,
             as_whole(window, "window", least=1),
@@ -97,27 +101,22 @@ class DyClu:
         """Choose an arm for the user by the sum of their neighbours' data; changes nothing."""
         user, arms = as_user(user), as_arms(arms, self.dim)
         together = self._book.total(self._neighbourhood(user))
-        alpha = exploration(
-            together.count,
-            self.dim,
-            noise=self._noise().deviation,
-            ridge=self.ridge,
-            delta=self.delta,
-        )
+        alpha = self._alpha(together.count)
         return choose(user, scores(together, arms, ridge=self.ridge, alpha=alpha))
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         """Take in the reward of the chosen context."""
         user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         book = self._book
-        book.clock += 1
         mine = book.open[user] if user in book.open else book.start(user)
 
-        evidence = book.evidence(mine, x, y, noise=self._noise())
-        surprised = evidence.p_value < self.change_level
+        deviation, df = book.surprise(mine, x, y)
+        surprised = weigh(deviation, df, self._noise()).p_value < self.change_level
         recent = self._alarm.remember(book.surprises[mine], surprised)
         changed = self._alarm.rings(recent, count=int(book.count[mine]))
 
+        book.clock += 1
+        book.residuals = book.residuals.after(y, deviation if df else None)
         if changed:
             mine = book.start(user)
         else:
@@ -169,14 +168,20 @@ class DyClu:
             "noise": None if self._known is None else self._known.deviation,
             "ridge": self.ridge,
             "delta": self.delta,
+            "alpha": self.alpha,
             "window": self._alarm.window,
             "window_delta": self._alarm.delta,
             "change_level": self.change_level,
             "neighbour_level": self.neighbour_level,
         }
 
+    def _alpha(self, count: int) -> float:
+        if self.alpha is not None:
+            return self.alpha
+        return exploration(count, self.dim, noise=self.noise, ridge=self.ridge, delta=self.delta)
+
     def _noise(self) -> Noise:
-        return self._known or self._book.noise(kept=self._kept)
+        return self._known or self._book.residuals.noise()
 
     def _neighbourhood(self, user: User) -> Ids:
         mine = self._book.open.get(user)

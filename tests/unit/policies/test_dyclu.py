@@ -49,7 +49,7 @@ def assert_same_steps(policy: DyClu, literal: LiteralDyClu, rounds: Any) -> list
 @pytest.mark.parametrize("dim", [3, 8])
 @pytest.mark.parametrize("noise", [NOISE, None])
 def test_does_what_algorithm_one_does(seed: int, dim: int, noise: float | None) -> None:
-    rounds = stream(seed, dim, users=4, rounds=70)
+    rounds = stream(seed, dim, users=4, rounds=90)
     steps = assert_same_steps(DyClu(dim, noise=noise), LiteralDyClu(dim, noise), rounds)
     # The stream must have exercised what it is there for.
     assert any(step.changed for step in steps)
@@ -191,11 +191,18 @@ def test_users_may_be_anything_named() -> None:
         ({"noise": -0.1}, OptionError),
         ({"noise": float("nan")}, OptionError),
         ({"noise": "loud"}, KindError),
+        ({"noise": 1e200}, OptionError),
+        ({"noise": 10**400}, OptionError),
+        ({"noise": 1e-200}, OptionError),
+        ({"delta": 1e-310}, OptionError),
+        ({"ridge": 1e-320}, OptionError),
+        ({"window": 10**400}, OptionError),
         ({"ridge": 0.0}, OptionError),
         ({"ridge": -1}, OptionError),
         ({"ridge": float("inf")}, OptionError),
         ({"delta": 0}, OptionError),
         ({"delta": 1}, OptionError),
+        ({"alpha": -1}, OptionError),
         ({"window": 0}, OptionError),
         ({"window": 2.0}, KindError),
         ({"window_delta": 1.5}, OptionError),
@@ -227,11 +234,18 @@ def test_numbers_of_any_size_do_no_harm() -> None:
     rng = np.random.default_rng(0)
     policy = DyClu(3)
     for _ in range(200):
-        arms = rng.normal(size=(4, 3)) * 10.0 ** rng.integers(-49, 50, size=(4, 1))
+        arms = rng.normal(size=(4, 3)) * 10.0 ** rng.integers(-49, 6, size=(4, 1))
         decision = policy.decide(int(rng.integers(3)), arms)
         assert np.isfinite([decision.mean, decision.width]).all()
-        reward = rng.normal() * 10.0 ** rng.integers(-49, 50)
+        reward = rng.normal() * 10.0 ** rng.integers(-49, 6)
         policy.learn(decision.user, arms[decision.arm], reward)
+
+
+def test_the_width_may_be_constant() -> None:
+    policy = DyClu(2, alpha=0.3)
+    for _ in range(10):
+        policy.learn("ana", [1.0, 0.0], 1.0)
+    assert policy.decide("ana", [[1.0, 0.0]]).width == pytest.approx(0.3 / np.sqrt(10.1))
 
 
 def test_an_outcome_cannot_be_used_to_change_the_policy() -> None:
