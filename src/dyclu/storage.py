@@ -17,7 +17,10 @@ import hashlib
 import json
 import math
 import os
+import stat
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +59,7 @@ class Saved:
 
 def write(path: str | os.PathLike[str], saved: Saved) -> None:
     """Write a policy to `path`, replacing what was there in one step."""
-    replace(Path(path), _encoded(saved))
+    replace_file(Path(path), _encoded(saved))
 
 
 def read(path: str | os.PathLike[str]) -> Saved:
@@ -64,10 +67,31 @@ def read(path: str | os.PathLike[str]) -> Saved:
     target = Path(path)
     try:
         content = target.read_bytes()
-    except OSError as error:
-        why = error.strerror or error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
         raise FileError(f"cannot read {target} ({why}); check the path") from None
-    return _decoded(_checked(content, target))
+    body = _checked(content, target)
+    with trusting(target):
+        return _decoded(body)
+
+
+@contextmanager
+def trusting(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn whatever goes wrong with contents that match their digest into a `DamagedFile`."""
+    try:
+        yield
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        MemoryError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise DamagedFile(
+            f"{path} has a valid digest but makes no sense ({error!r}); "
+            "it was not written by policy.save(path) as it stands"
+        ) from None
 
 
 def _encoded(saved: Saved) -> bytes:
@@ -90,11 +114,11 @@ def _portable(array: NDArray[Any]) -> NDArray[Any]:
 def _checked(content: bytes, target: Path) -> bytes:
     first_line = content.partition(b"\n")[0]
     name, _, version = first_line.partition(b" ")
-    if name != FORMAT or not version.isdigit():
+    if name != FORMAT or not version.isdigit() or not 0 < len(version) < 9 or int(version) == 0:
         raise ForeignFile(
             f"{target} is not a saved policy; pass a file that policy.save(path) wrote"
         )
-    if int(version) != VERSION:
+    if int(version) > VERSION:
         raise NewerFile(
             f"{target} has format version {int(version)}, this dyclu reads version {VERSION}; "
             "install the dyclu that wrote it"
@@ -119,15 +143,18 @@ def _decoded(body: bytes) -> Saved:
     return Saved(header["kind"], header["options"], header["state"], arrays)
 
 
-def replace(target: Path, content: bytes) -> None:
-    """Write a file in one step: whatever happens, it is the old one or the new one, complete."""
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file in one step: whatever happens, it is the old one or the new one, complete.
+
+    A link is followed, and an existing file's permissions are kept.
+    """
     try:
-        _replace(target, content)
-    except OSError as error:
+        _replace(Path(os.path.realpath(path)), content)
+    except (OSError, ValueError) as error:
         raise FileError(
-            f"cannot write {target} ({error.strerror or error}); "
+            f"cannot write {path} ({getattr(error, 'strerror', None) or error}); "
             "name a file in an existing folder that you may write to, on a disk with space"
-        ) from error
+        ) from None
 
 
 def _replace(target: Path, content: bytes) -> None:
@@ -137,6 +164,8 @@ def _replace(target: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        if target.exists():
+            draft.chmod(stat.S_IMODE(target.stat().st_mode))
         draft.replace(target)
         _sync_folder(target.parent)
     except BaseException:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -72,7 +73,17 @@ def test_anything_appended_is_noticed(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"hello", b"PK\x03\x04", b"{}", b"\x80\x04.", b"dyclu-policy", b"dyclu-policy one\n"],
+    [
+        b"",
+        b"hello",
+        b"PK\x03\x04",
+        b"{}",
+        b"\x80\x04.",
+        b"dyclu-policy",
+        b"dyclu-policy one\n",
+        b"dyclu-policy 0\n",
+        b"dyclu-policy " + b"9" * 5000,
+    ],
 )
 def test_foreign_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
@@ -93,9 +104,52 @@ def test_a_header_changed_by_hand_does_not_match_its_digest(file: Path) -> None:
 
 
 def test_an_unknown_kind_of_policy_is_named(tmp_path: Path) -> None:
-    storage.write(tmp_path / "file", Saved("Oracle", {}, {}, {}))
-    with pytest.raises(NewerFile, match="'Oracle'"):
+    storage.write(tmp_path / "file", Saved("Nobody", {}, {}, {}))
+    with pytest.raises(ForeignFile, match="'Nobody'"):
         dyclu.load(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        Saved("DyClu", {}, {}, {}),
+        Saved("DyClu", {"dim": 2, "colour": "red"}, {}, {}),
+        Saved("DyClu", {"dim": 2}, {"clock": 0, "owner": ["ana"], "residuals": {}}, {}),
+        Saved("LinUCB", {"dim": 2}, {"keys": ["ana", "bea"]}, {"gram": np.zeros((1, 2, 2))}),
+        Saved("Uniform", {"dim": 2}, {}, {}),
+    ],
+)
+def test_contents_that_make_no_sense_are_refused(tmp_path: Path, saved: Saved) -> None:
+    storage.write(tmp_path / "file", saved)
+    with pytest.raises(FileError, match="makes no sense"):
+        dyclu.load(tmp_path / "file")
+
+
+def test_a_header_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    body = b"dyclu-policy 1\nnonsense\n"
+    (tmp_path / "file").write_bytes(body + hashlib.sha256(body).digest())
+    with pytest.raises(DamagedFile, match="makes no sense"):
+        dyclu.load(tmp_path / "file")
+
+
+def test_permissions_are_kept_and_links_followed(policy: DyClu, file: Path) -> None:
+    file.chmod(0o600)
+    (file.parent / "link").symlink_to(file)
+    policy.learn("ana", [1.0, 0.0], 1.0)
+    policy.save(file.parent / "link")
+    assert (file.parent / "link").is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o600
+    back = dyclu.load(file)
+    assert isinstance(back, DyClu)
+    assert back.segments == policy.segments
+
+
+@pytest.mark.parametrize("path", ["", ".", "/", "a\0b"])
+def test_odd_paths_are_refused(policy: DyClu, path: str) -> None:
+    with pytest.raises(FileError, match="cannot write"):
+        policy.save(path)
+    with pytest.raises(FileError, match="cannot read"):
+        dyclu.load(path)
 
 
 def test_a_missing_file_or_folder_is_named(policy: DyClu, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The policies, one per file, and their registry.
 
-`names` lists them, `make` makes one by name, `load` reads back one that was saved.
+`names` lists them, `make` makes one by name, `load` reads back one that was saved. The oracle is
+not among the names: it must be told the truth when it is made, and again when it is read back.
 """
 
 from __future__ import annotations
@@ -10,24 +11,62 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-from dyclu.errors import NewerFile, OptionError
+from dyclu.errors import ForeignFile, OptionError
+from dyclu.policies.adts import AdTS
+from dyclu.policies.club import Club
+from dyclu.policies.discounted import DiscountedLinUCB
+from dyclu.policies.dlinucb import DLinUCB
 from dyclu.policies.dyclu import DyClu
 from dyclu.policies.linucb import LinUCB
+from dyclu.policies.oracle import Oracle
+from dyclu.policies.sclub import Sclub
+from dyclu.policies.sliding import SlidingLinUCB
 from dyclu.policies.uniform import Uniform
 from dyclu.policy import Policy
-from dyclu.storage import Saved, read
+from dyclu.storage import Saved, read, trusting
 
-__all__ = ["DyClu", "LinUCB", "Uniform", "load", "make", "names"]
+__all__ = [
+    "AdTS",
+    "Club",
+    "DLinUCB",
+    "DiscountedLinUCB",
+    "DyClu",
+    "LinUCB",
+    "Oracle",
+    "Sclub",
+    "SlidingLinUCB",
+    "Uniform",
+    "load",
+    "make",
+    "names",
+]
 
 _MAKERS: Mapping[str, Callable[..., Policy]] = {
     "uniform": Uniform,
     "linucb": LinUCB,
     "shared-linucb": partial(LinUCB, shared=True),
+    "discounted-linucb": DiscountedLinUCB,
+    "sliding-linucb": SlidingLinUCB,
+    "dlinucb": DLinUCB,
+    "adts": AdTS,
+    "club": Club,
+    "sclub": Sclub,
     "dyclu": DyClu,
 }
 
 _RESTORERS: Mapping[str, Callable[[Saved], Policy]] = {
-    kind.__name__: kind.restore for kind in (Uniform, LinUCB, DyClu)
+    kind.__name__: kind.restore
+    for kind in (
+        Uniform,
+        LinUCB,
+        DiscountedLinUCB,
+        SlidingLinUCB,
+        DLinUCB,
+        AdTS,
+        Club,
+        Sclub,
+        DyClu,
+    )
 }
 
 
@@ -35,7 +74,7 @@ def names() -> tuple[str, ...]:
     """Return the names of all policies.
 
     >>> names()
-    ('uniform', 'linucb', 'shared-linucb', 'dyclu')
+    ('uniform', 'linucb', 'shared-linucb', 'discounted-linucb', ..., 'sclub', 'dyclu')
     """
     return tuple(_MAKERS)
 
@@ -54,9 +93,16 @@ def make(name: str, dim: int, **options: Any) -> Policy:
 def load(path: str | PathLike[str]) -> Policy:
     """Read back a policy that was saved; it continues bit for bit."""
     saved = read(path)
-    if saved.kind not in _RESTORERS:
-        raise NewerFile(
-            f"{path} holds a policy of kind {saved.kind!r}, this dyclu knows "
-            f"{', '.join(_RESTORERS)}; install the dyclu that wrote it"
+    if saved.kind == Oracle.__name__:
+        raise OptionError(
+            f"{path} holds an oracle, and the truth it is told cannot be saved; "
+            "use Oracle.restore(dyclu.storage.read(path), truth=...)"
         )
-    return _RESTORERS[saved.kind](saved)
+    if saved.kind not in _RESTORERS:
+        raise ForeignFile(
+            f"{path} holds a policy of kind {saved.kind!r}, expected one of "
+            f"{', '.join(_RESTORERS)}; read a policy of your own with dyclu.storage.read, "
+            "or install the dyclu that wrote it"
+        )
+    with trusting(path):
+        return _RESTORERS[saved.kind](saved)

@@ -1,0 +1,201 @@
+"""CLUB (Gentile, Li, Zappella 2014: Online Clustering of Bandits, ICML): a graph only thinned out.
+
+Every two users start connected. An edge falls when the two estimates are further apart than
+their counts excuse, and never comes back; who is still connected shares one model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dyclu.models import Models
+from dyclu.policy import Decision, Ids, Outcome, described
+from dyclu.ridge import Scores, choose, solve, ucb
+from dyclu.storage import Saved, write
+from dyclu.validation import (
+    FloatArray,
+    User,
+    as_arms,
+    as_context,
+    as_dim,
+    as_positive,
+    as_reward,
+    as_user,
+)
+
+SUMS = "cluster's "
+"""How the clusters' arrays are told from the users' in a saved file."""
+
+
+class Club:
+    """Users with similar estimates share their data; nobody changes.
+
+    Memory is O(d²) per user and one byte per pair of users. A reward costs O(d² + n d), and O(n²)
+    more when an edge falls, which each does at most once.
+
+    Parameters
+    ----------
+    dim : int
+        Number of features of a context.
+    ridge : float
+        Regularisation λ, of each user's model and once of each cluster's.
+    alpha : float
+        Exploration α: an arm's width is ``α √(xᵀ M̄⁻¹ x log(1 + t))`` in the t-th round of all.
+    tolerance : float
+        α₂: two users stay connected while ``‖θ̂_i − θ̂_l‖ ≤ α₂ (CB(T_i) + CB(T_l))``, with
+        ``CB(T) = √((1 + log(1 + T)) / (1 + T))``.
+
+    Examples
+    --------
+    >>> policy = Club(1, ridge=1.0)
+    >>> for _ in range(200):
+    ...     outcomes = [policy.learn("ana", [1.0], 1.0), policy.learn("ben", [1.0], -1.0)]
+    >>> policy.clusters
+    (('ana',), ('ben',))
+    """
+
+    def __init__(
+        self, dim: int, *, ridge: float = 0.1, alpha: float = 0.1, tolerance: float = 2.0
+    ) -> None:
+        self.dim = as_dim(dim)
+        self.ridge = as_positive(ridge, "ridge")
+        self.alpha = as_positive(alpha, "alpha")
+        self.tolerance = as_positive(tolerance, "tolerance")
+        self._clock = 0
+        self._users = Models(self.dim, ridge=self.ridge)
+        # A cluster is called after the row of its first user.
+        self._clusters = Models(self.dim, ridge=self.ridge)
+        self._cluster: Ids = np.zeros(0, dtype=np.intp)
+        self._edges: NDArray[np.bool_] = np.zeros((0, 0), dtype=np.bool_)
+
+    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+        """Choose the arm of the highest upper confidence bound; changes nothing."""
+        user, arms = as_user(user), as_arms(arms, self.dim)
+        alpha = self.alpha * math.sqrt(math.log(2 + self._clock))
+        return choose(user, self._scores(user, arms, alpha))
+
+    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        """Add the observation to the user and their cluster, and cut the edges it disproves."""
+        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
+        self._clock += 1
+        row = self._users.row[user] if user in self._users.row else self._enter(user)
+        self._users.add(row, x, y)
+        self._clusters.add(int(self._cluster[row]), x, y)
+        disproved = np.flatnonzero(self._disproved(row))
+        if len(disproved):
+            self._edges[row, disproved] = self._edges[disproved, row] = False
+            self._separate(row)
+        return Outcome(user, segment=row, neighbours=self._members(row))
+
+    @property
+    def clusters(self) -> tuple[tuple[User, ...], ...]:
+        """The users of every cluster, in order of appearance."""
+        names = list(self._users.row)
+        return tuple(
+            tuple(names[row] for row in np.flatnonzero(self._cluster == first))
+            for first in np.unique(self._cluster)
+        )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+        state, users = self._users.dump()
+        _, clusters = self._clusters.dump()
+        n = len(self._users)
+        arrays = {**users, "cluster": self._cluster, "edges": self._edges[:n, :n]}
+        arrays |= {SUMS + name: column for name, column in clusters.items()}
+        write(path, Saved("Club", self._options(), {**state, "clock": self._clock}, arrays))
+
+    @classmethod
+    def restore(cls, saved: Saved) -> Club:
+        """Return the policy that was saved."""
+        policy = cls(**saved.options)
+        policy._clock = saved.state["clock"]
+        policy._cluster, policy._edges = saved.arrays["cluster"], saved.arrays["edges"]
+        policy._users.fill(saved.state, saved.arrays)
+        sums = {name.removeprefix(SUMS): array for name, array in saved.arrays.items()}
+        policy._clusters.fill({"keys": list(range(len(policy._users)))}, sums)
+        return policy
+
+    def __repr__(self) -> str:
+        return described("Club", self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "dim": self.dim,
+            "ridge": self.ridge,
+            "alpha": self.alpha,
+            "tolerance": self.tolerance,
+        }
+
+    def _scores(self, user: User, arms: FloatArray, alpha: float) -> Scores:
+        row = self._users.row.get(user)
+        if row is not None:
+            return self._clusters.scores(int(self._cluster[row]), arms, alpha=alpha)
+        # A stranger is connected to everybody.
+        n = len(self._users)
+        gram, moment = self._users.gram[:n].sum(axis=0), self._users.moment[:n].sum(axis=0)
+        solution = solve(gram, np.column_stack((moment, arms.T)), ridge=self.ridge)
+        return ucb(solution[:, 0], arms, solution[:, 1:].T, alpha=alpha)
+
+    def _enter(self, user: User) -> int:
+        """Connect a new user to everybody, which makes one cluster of all."""
+        row = self._users.of(user)
+        self._clusters.of(row)
+        if row >= len(self._edges):
+            more = max(1, row)
+            self._edges = np.pad(self._edges, ((0, more), (0, more)))
+        self._edges[row, :row] = self._edges[:row, row] = True
+        several = bool(self._cluster.any())
+        self._cluster = np.zeros(row + 1, dtype=np.intp)
+        if several:
+            self._pool(np.arange(row + 1))
+        return row
+
+    def _disproved(self, row: int) -> NDArray[np.bool_]:
+        """Return which edges of a user the estimates contradict."""
+        n = len(self._users)
+        gaps = self._users.theta[:n] - self._users.theta[row]
+        counts = self._users.count[:n]
+        radius = np.sqrt((1 + np.log1p(counts)) / (1 + counts))
+        far = np.sqrt(np.einsum("nd,nd->n", gaps, gaps)) > self.tolerance * (radius + radius[row])
+        return np.asarray(self._edges[row, :n] & far)
+
+    def _separate(self, row: int) -> None:
+        """Find the components of what was the user's cluster before it lost edges."""
+        left = self._members(row)
+        parts = []
+        while len(left):
+            part = self._component(int(left[0]))
+            parts.append(part)
+            left = np.setdiff1d(left, part, assume_unique=True)
+        if len(parts) > 1:
+            for part in parts:
+                self._pool(part)
+
+    def _component(self, row: int) -> Ids:
+        """Return everybody who can be reached from a user."""
+        reached = np.zeros(len(self._edges), dtype=np.bool_)
+        reached[row] = True
+        front = reached
+        while front.any():
+            front = self._edges[front].any(axis=0) & ~reached
+            reached |= front
+        return np.flatnonzero(reached)
+
+    def _pool(self, members: Ids) -> None:
+        """Make one cluster of these users, of nothing but their sums."""
+        first, clusters = int(members[0]), self._clusters
+        self._cluster[members] = first
+        for name in ("gram", "moment", "energy", "count"):
+            getattr(clusters, name)[first] = getattr(self._users, name)[members].sum(axis=0)
+        clusters.inverse[first] = solve(clusters.gram[first], np.eye(self.dim), ridge=self.ridge)
+        clusters.theta[first] = clusters.inverse[first] @ clusters.moment[first]
+
+    def _members(self, row: int) -> Ids:
+        return np.flatnonzero(self._cluster == self._cluster[row])

@@ -1,0 +1,216 @@
+"""D-LinUCB (Russac, Vernade, Cappé 2019: Weighted Linear Bandits for Non-Stationary Environments).
+
+NeurIPS. Nothing is detected; what is older counts less, by a constant factor a round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyclu import columns
+from dyclu.columns import Columns
+from dyclu.errors import OptionError
+from dyclu.noise import Noise
+from dyclu.policy import Decision, Outcome, described
+from dyclu.ridge import choose, solve, ucb
+from dyclu.storage import Saved, write
+from dyclu.validation import (
+    FloatArray,
+    User,
+    as_arms,
+    as_context,
+    as_dim,
+    as_positive,
+    as_probability,
+    as_reward,
+    as_user,
+)
+
+
+class DiscountedLinUCB:
+    """One linear model per user that forgets exponentially.
+
+    After t rounds of a user, with the weights ``w_s = γ^(t−s)``,
+
+    ``V = Σ w xxᵀ + λI``, ``Ṽ = Σ w² xxᵀ + λI``, ``θ̂ = V⁻¹ Σ w xy``,
+
+    and an arm is worth at most ``xᵀθ̂ + β √(xᵀ V⁻¹ Ṽ V⁻¹ x)``. The regulariser is not forgotten.
+    Time is each user's own: nobody is forgotten for staying away.
+
+    Parameters
+    ----------
+    dim : int
+        Number of features of a context.
+    discount : float
+        γ, above 0 and up to 1: what a round's weight is multiplied by a round later. The estimate
+        is as good as one from ``(1 + γ) / (1 − γ)`` equal rounds; 1 is LinUCB.
+    noise : float or None
+        Standard deviation σ of the rewards' noise; None estimates it from the weighted residuals.
+    ridge : float
+        Regularisation λ.
+    delta : float
+        Chance δ that a confidence interval misses.
+    alpha : float or None
+        A constant β; None takes the paper's
+        ``σ √(d log(1 + Σw²/(dλ)) + 2 log(1/δ)) + √λ``, for contexts and parameters up to norm 1.
+
+    Examples
+    --------
+    >>> policy = DiscountedLinUCB(1, discount=0.5, ridge=1.0, alpha=1.0)
+    >>> for reward in (9.0, 1.0):
+    ...     outcome = policy.learn("ana", [1.0], reward)
+    >>> policy.decide("ana", [[1.0]])  # (9/2 + 1) / (1/2 + 1 + 1), √(1/4 + 1 + 1) / 2.5
+    Decision(user='ana', arm=0, mean=2.2, width=0.6...)
+    """
+
+    _gram: FloatArray
+    _squared_gram: FloatArray
+    _moment: FloatArray
+    _energy: FloatArray
+    _weight: FloatArray
+    _squared_weight: FloatArray
+    _theta: FloatArray
+    _spread: FloatArray
+    _residual: FloatArray
+    _df: FloatArray
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        discount: float = 0.99,
+        noise: float | None = None,
+        ridge: float = 0.1,
+        delta: float = 0.1,
+        alpha: float | None = None,
+    ) -> None:
+        self.dim = as_dim(dim)
+        self.discount = _as_discount(discount)
+        self.ridge = as_positive(ridge, "ridge")
+        self.delta = as_probability(delta, "delta")
+        self.alpha = None if alpha is None else as_positive(alpha, "alpha")
+        self._known = None if noise is None else Noise.known(noise).deviation
+        self._row: dict[User, int] = {}
+        scalar, vector, matrix = (), (self.dim,), (self.dim, self.dim)
+        self._columns: Columns = {
+            "_gram": (matrix, np.float64),
+            "_squared_gram": (matrix, np.float64),
+            "_moment": (vector, np.float64),
+            "_energy": (scalar, np.float64),
+            "_weight": (scalar, np.float64),
+            "_squared_weight": (scalar, np.float64),
+            "_theta": (vector, np.float64),
+            "_spread": (matrix, np.float64),
+            "_residual": (scalar, np.float64),
+            "_df": (scalar, np.float64),
+        }
+        columns.lay(self, self._columns)
+
+    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+        """Choose the arm of the highest upper confidence bound; changes nothing."""
+        user, arms = as_user(user), as_arms(arms, self.dim)
+        row = self._row.get(user)
+        if row is None:
+            empty = ucb(np.zeros(self.dim), arms, arms / self.ridge, alpha=self._beta(0.0))
+            return choose(user, empty)
+        beta = self._beta(float(self._squared_weight[row]))
+        return choose(
+            user, ucb(self._theta[row].copy(), arms, arms @ self._spread[row], alpha=beta)
+        )
+
+    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        """Let the user's past fade, and add the observation."""
+        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
+        row = self._row[user] if user in self._row else self._enter(user)
+        # A context of zeros tells nothing; it must not make what is known older either.
+        if x.any():
+            self._fade(row)
+            self._add(row, x, y)
+            self._fit(row)
+        return Outcome(user)
+
+    @property
+    def noise(self) -> float:
+        """The noise's standard deviation: as told, or as estimated so far."""
+        if self._known is not None:
+            return self._known
+        n = len(self._row)
+        residual, df = float(self._residual[:n].sum()), float(self._df[:n].sum())
+        return math.sqrt(max(residual, 0.0) / df) if df else 0.0
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+        arrays = columns.dump(self, self._columns, len(self._row))
+        write(path, Saved("DiscountedLinUCB", self._options(), {"users": list(self._row)}, arrays))
+
+    @classmethod
+    def restore(cls, saved: Saved) -> DiscountedLinUCB:
+        """Return the policy that was saved."""
+        policy = cls(**saved.options)
+        policy._row = {user: row for row, user in enumerate(saved.state["users"])}
+        columns.fill(policy, policy._columns, len(policy._row), saved.arrays)
+        return policy
+
+    def __repr__(self) -> str:
+        return described("DiscountedLinUCB", self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "dim": self.dim,
+            "discount": self.discount,
+            "noise": self._known,
+            "ridge": self.ridge,
+            "delta": self.delta,
+            "alpha": self.alpha,
+        }
+
+    def _beta(self, squared_weight: float) -> float:
+        if self.alpha is not None:
+            return self.alpha
+        spread = self.dim * math.log1p(squared_weight / (self.dim * self.ridge))
+        return self.noise * math.sqrt(spread + 2 * math.log(1 / self.delta)) + math.sqrt(self.ridge)
+
+    def _enter(self, user: User) -> int:
+        row = self._row[user] = len(self._row)
+        columns.make_room(self, self._columns, row + 1)
+        self._fit(row)
+        return row
+
+    def _fade(self, row: int) -> None:
+        for sums in (self._gram, self._moment, self._energy, self._weight):
+            sums[row] *= self.discount
+        for sums in (self._squared_gram, self._squared_weight):
+            sums[row] *= self.discount**2
+
+    def _add(self, row: int, x: FloatArray, y: float) -> None:
+        square = x[:, None] * x
+        self._gram[row] += square
+        self._squared_gram[row] += square
+        self._moment[row] += y * x
+        self._energy[row] += y * y
+        self._weight[row] += 1.0
+        self._squared_weight[row] += 1.0
+
+    def _fit(self, row: int) -> None:
+        # λ does not fade but the data do, so V does not change by rank one: one solve a reward.
+        inverse = solve(self._gram[row], np.eye(self.dim), ridge=self.ridge)
+        self._theta[row] = inverse @ self._moment[row]
+        self._spread[row] = inverse @ self._squared_gram[row] @ inverse
+        self._spread[row] += self.ridge * (inverse @ inverse)
+        # If θ ~ N(0, σ²/λ), the weighted residual's expectation is σ² times this.
+        faded = np.einsum("ij,ij->", inverse, self._gram[row] - self._squared_gram[row])
+        self._df[row] = self._weight[row] + faded
+        self._residual[row] = self._energy[row] - self._moment[row] @ self._theta[row]
+
+
+def _as_discount(value: Any) -> float:
+    discount = as_positive(value, "discount")
+    if discount > 1:
+        raise OptionError(f"discount is {value}, expected a number above 0 and up to 1")
+    return discount

@@ -1,0 +1,359 @@
+"""dLinUCB: several linear models per user, and a watch over how often each of them errs.
+
+Qingyun Wu, Naveen Iyer, Hongning Wang (2018): *Learning Contextual Bandits in a Non-stationary
+Environment*, SIGIR. Every user has a pool of LinUCB models, the slaves. Each reward is put to all
+of them; a slave learns the rewards it foresaw, and one that is wrong too often is first joined by a
+new one, then discarded. Readings of the paper: ``docs/decisions/006-dlinucb-and-adts.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+
+from dyclu import columns
+from dyclu.columns import Columns
+from dyclu.errors import OptionError
+from dyclu.models import Models
+from dyclu.noise import Noise, kept_variance
+from dyclu.policy import Decision, Ids, Outcome, described, no_ids
+from dyclu.ridge import choose
+from dyclu.storage import Saved, write
+from dyclu.theory import exploration
+from dyclu.validation import (
+    FloatArray,
+    User,
+    as_arms,
+    as_context,
+    as_dim,
+    as_positive,
+    as_probability,
+    as_reward,
+    as_user,
+    as_whole,
+)
+
+MOST_SLAVES = 8
+"""Size of a full pool: a new slave takes the place of the worst. The paper sets no bound."""
+
+NOBODY = -1
+"""The row of whoever has no slave yet: no model has this key, so it is an empty one."""
+
+
+class DLinUCB:
+    """A pool of linear models per user, of which the one that errs least chooses.
+
+    Rewards are taken to be ``xᵀθ`` plus noise with ‖θ‖ ≤ 1, as in the paper; scale them if need be.
+
+    Parameters
+    ----------
+    dim : int
+        Number of features of a context.
+    noise : float or None
+        Standard deviation σ of the rewards' noise; None estimates it from prediction errors.
+    width_noise : float or None
+        What stands for σ in the confidence width; None is `noise`, as the theory has it. ``σ²``
+        comes much closer to the figures published for this policy.
+    ridge : float
+        Regularisation λ.
+    error_level : float
+        δ₁: chance that a reward is out of the bounds of a slave that is right.
+    creation_level : float
+        δ̃₁ ≤ δ₁: the rate of errors above which a slave no longer suffices.
+    window : int
+        τ: how many of a slave's latest errors count.
+    window_delta : float
+        δ₂: chance that the mean of a window exceeds the rate of errors by more than its margin.
+
+    Examples
+    --------
+    >>> policy = DLinUCB(1, noise=0.01)
+    >>> outcomes = [policy.learn("ana", [1.0], 0.9) for _ in range(50)]
+    >>> outcomes = [policy.learn("ana", [1.0], -0.9) for _ in range(6)]
+    >>> [outcome.changed for outcome in outcomes]  # 5/20 < 0.02 + √(log 10 / 40) = 0.26 < 6/20
+    [False, False, False, False, False, True]
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        noise: float | None = None,
+        width_noise: float | None = None,
+        ridge: float = 0.1,
+        error_level: float = 0.1,
+        creation_level: float = 0.02,
+        window: int = 20,
+        window_delta: float = 0.1,
+    ) -> None:
+        self.dim = as_dim(dim)
+        self.ridge = as_positive(ridge, "ridge")
+        self.error_level = as_probability(error_level, "error_level")
+        self.creation_level = as_probability(creation_level, "creation_level")
+        if self.creation_level > self.error_level:
+            raise OptionError(
+                f"creation_level is {creation_level} and error_level {error_level}, expected "
+                "creation_level <= error_level; a slave is joined by another before it is discarded"
+            )
+        self.window = as_whole(window, "window", least=1)
+        self.window_delta = as_probability(window_delta, "window_delta")
+        self.width_noise = None if width_noise is None else as_positive(width_noise, "width_noise")
+        self._known = None if noise is None else Noise.known(noise)
+        # The paper's ε in units of σ: √2 erf⁻¹(1 − δ₁), which noise exceeds with chance δ₁.
+        self._quantile = float(ndtri(1 - self.error_level / 2))
+        self._slaves = _Slaves(self.dim, self.ridge, self.window, self.window_delta)
+        self._foreseen = _Foreseen()
+
+    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+        """Choose the arm of the highest upper confidence bound of one slave; changes nothing."""
+        user, arms = as_user(user), as_arms(arms, self.dim)
+        slaves = self._slaves
+        row = slaves.serving(user) if user in slaves.pool else NOBODY
+        count = 0 if row == NOBODY else int(slaves.models.count[row])
+        alpha = self._alpha(count, self._noise())
+        return choose(user, slaves.models.scores(row, arms, alpha=alpha))
+
+    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        """Put the reward to all slaves of the user, who learn from it, come and go."""
+        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
+        slaves, noise = self._slaves, self._noise()
+        if user not in slaves.pool:
+            slaves.create(user)
+        rows, serving = slaves.pool[user], slaves.serving(user)
+        segment, at = int(slaves.id[serving]), int(np.argmax(rows == serving))
+
+        error, leverage = slaves.errors(rows, x, y)
+        bound = self._bounds(rows, leverage, noise)
+        failed = error > bound
+        surprised = bool(failed[at])
+        if self._known is None and not surprised:
+            self._foreseen.note(y, *map(float, (error[at], leverage[at], bound[at])), noise=noise)
+        slaves.learn(rows, failed, x, y)
+
+        badness, margin = slaves.badness(rows)
+        changed = not (badness < self.creation_level + margin).any()
+        slaves.discard(user, badness >= self.error_level + margin)
+        if changed:
+            segment = slaves.create(user)
+        return Outcome(user, surprised, changed, segment, slaves.id[[slaves.serving(user)]])
+
+    @property
+    def noise(self) -> float:
+        """The noise's standard deviation: as told, or as estimated so far."""
+        return self._noise().deviation
+
+    def slaves(self, user: Hashable) -> tuple[int, ...]:
+        """Return the ids of the user's slaves, oldest first."""
+        rows = self._slaves.pool.get(as_user(user), no_ids())
+        return tuple(self._slaves.id[rows].tolist())
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+        state, arrays = self._slaves.dump()
+        state["foreseen"] = asdict(self._foreseen)
+        write(path, Saved("DLinUCB", self._options(), state, arrays))
+
+    @classmethod
+    def restore(cls, saved: Saved) -> DLinUCB:
+        """Return the policy that was saved."""
+        policy = cls(**saved.options)
+        policy._slaves.fill(saved.state, saved.arrays)
+        policy._foreseen = _Foreseen(**saved.state["foreseen"])
+        return policy
+
+    def __repr__(self) -> str:
+        return described("DLinUCB", self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "dim": self.dim,
+            "noise": None if self._known is None else self._known.deviation,
+            "width_noise": self.width_noise,
+            "ridge": self.ridge,
+            "error_level": self.error_level,
+            "creation_level": self.creation_level,
+            "window": self.window,
+            "window_delta": self.window_delta,
+        }
+
+    def _noise(self) -> Noise:
+        return self._known or self._foreseen.noise()
+
+    def _alpha(self, count: int, noise: Noise) -> float:
+        deviation = noise.deviation if self.width_noise is None else self.width_noise
+        return exploration(
+            count, self.dim, noise=deviation, ridge=self.ridge, delta=self.error_level
+        )
+
+    def _bounds(self, rows: Ids, leverage: FloatArray, noise: Noise) -> FloatArray:
+        """Return ``B_m(x) + ε`` of every slave: a larger error is one."""
+        if noise.df == 0:
+            return np.full(len(rows), math.inf)
+        counts = self._slaves.models.count[rows].tolist()
+        alpha = np.array([self._alpha(count, noise) for count in counts])
+        bounds = alpha * np.sqrt(leverage) + self._quantile * noise.deviation
+        # No slave can foresee the reward of a context of zeros, so none is blamed for it.
+        return np.where(leverage > 0, bounds, math.inf)
+
+
+class _Slaves:
+    """All slaves of all users, one row each; rows of discarded slaves are used again, ids never.
+
+    Attributes
+    ----------
+    pool : dict of user to int array
+        The rows of each user's slaves, oldest first.
+    id, judged : int arrays of shape (room,)
+        Name of each slave, and how many rewards were put to it.
+    failures : bool array of shape (room, window)
+        Which of its latest rewards it did not foresee, in a ring.
+    """
+
+    id: NDArray[np.int64]
+    judged: NDArray[np.int64]
+    failures: NDArray[np.bool_]
+
+    def __init__(self, dim: int, ridge: float, window: int, delta: float) -> None:
+        self.models = Models(dim, ridge=ridge)
+        self.pool: dict[User, Ids] = {}
+        self._free: list[int] = []
+        self._created = 0
+        self._columns: Columns = {
+            "id": ((), np.int64),
+            "judged": ((), np.int64),
+            "failures": ((window,), np.bool_),
+        }
+        columns.lay(self, self._columns)
+        # d(m) of the paper by the number of entries in the window. Of a slave never judged nothing
+        # is known: it is tried at once.
+        entries = np.arange(1, window + 1)
+        self._margin = np.append(math.inf, np.sqrt(-math.log(delta) / (2 * entries)))
+        self._doubt = np.append(math.inf, math.sqrt(math.log(window)) * self._margin[1:])
+
+    def serving(self, user: User) -> int:
+        """Return the row of the slave with the smallest lower confidence bound of badness."""
+        rows = self.pool[user]
+        if len(rows) == 1:
+            return int(rows[0])
+        return int(rows[np.argmin(self._mean(rows) - self._doubt[self._entries(rows)])])
+
+    def errors(
+        self, rows: Ids, context: FloatArray, reward: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return ``|xᵀθ̂ − y|`` and ``xᵀA_λ⁻¹x`` of every slave."""
+        error = np.abs(self.models.theta[rows] @ context - reward)
+        leverage = self.models.inverse[rows] @ context @ context
+        return error, np.maximum(leverage, 0.0)
+
+    def learn(
+        self, rows: Ids, failed: NDArray[np.bool_], context: FloatArray, reward: float
+    ) -> None:
+        """Note who failed, and give the observation to those who did not."""
+        self.failures[rows, self.judged[rows] % self.failures.shape[1]] = failed
+        self.judged[rows] += 1
+        for row in rows[~failed].tolist():
+            self.models.add(row, context, reward)
+
+    def badness(self, rows: Ids) -> tuple[FloatArray, FloatArray]:
+        """Return ``ê(m)`` and its margin ``d(m)``."""
+        return self._mean(rows), self._margin[self._entries(rows)]
+
+    def create(self, user: User) -> int:
+        """Give the user a new slave, for the worst one if the pool is full; return its id."""
+        rows = self.pool.get(user, no_ids())
+        if len(rows) == MOST_SLAVES:
+            self.discard(user, rows == rows[np.argmax(self._mean(rows))])
+        row = self._free.pop() if self._free else self._extended()
+        self.id[row] = self._created
+        self._created += 1
+        self.pool[user] = np.append(self.pool.get(user, no_ids()), row)
+        return int(self.id[row])
+
+    def discard(self, user: User, bad: NDArray[np.bool_]) -> None:
+        """Take the marked slaves out of the user's pool."""
+        if not bad.any():
+            return
+        rows = self.pool[user]
+        for row in rows[bad].tolist():
+            self._clear(row)
+            self._free.append(row)
+        self.pool[user] = rows[~bad]
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the complete state: what JSON can hold, and arrays."""
+        state, arrays = self.models.dump()
+        state["pool"] = [[user, rows.tolist()] for user, rows in self.pool.items()]
+        state["free"], state["created"] = self._free, self._created
+        return state, arrays | columns.dump(self, self._columns, len(self.models))
+
+    def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Put back what `dump` returned."""
+        self.models.fill(state, arrays)
+        self.pool = {user: np.array(rows, dtype=np.intp) for user, rows in state["pool"]}
+        self._free, self._created = state["free"], state["created"]
+        columns.fill(self, self._columns, len(self.models), arrays)
+
+    def _entries(self, rows: Ids) -> NDArray[np.int64]:
+        return np.minimum(self.judged[rows], self.failures.shape[1])
+
+    def _mean(self, rows: Ids) -> FloatArray:
+        mean: FloatArray = self.failures[rows].sum(axis=1) / np.maximum(self._entries(rows), 1)
+        return mean
+
+    def _extended(self) -> int:
+        row = self.models.of(len(self.models))
+        columns.make_room(self, self._columns, len(self.models))
+        return row
+
+    def _clear(self, row: int) -> None:
+        models = self.models
+        for column in (models.gram, models.moment, models.energy, models.count, models.theta):
+            column[row] = 0
+        models.inverse[row] = np.eye(models.dim) / models.ridge
+        self.judged[row] = 0
+        self.failures[row] = False
+
+
+@dataclass(slots=True)
+class _Foreseen:
+    """The errors of the serving slaves at rewards they foresaw: what σ is estimated from.
+
+    Attributes
+    ----------
+    residual : float
+        ``Σ (xᵀθ̂ − y)² / (1 + xᵀA_λ⁻¹x)``, the squared errors in units of their variance over σ².
+    weight : float
+        What that sum is expected to be over σ²: each error was bounded by ``B_m(x) + ε``.
+    energy : float
+        ``Σ y²``.
+    count : int
+        How many there are.
+    """
+
+    residual: float = 0.0
+    weight: float = 0.0
+    energy: float = 0.0
+    count: int = 0
+
+    def note(
+        self, reward: float, error: float, leverage: float, bound: float, *, noise: Noise
+    ) -> None:
+        """Add an error that was within its bound."""
+        deviation = noise.deviation * math.sqrt(1 + leverage)
+        beyond = math.erfc(bound / deviation / math.sqrt(2)) if deviation else 0.0
+        self.residual += error * error / (1 + leverage)
+        self.weight += kept_variance(beyond)
+        self.energy += reward * reward
+        self.count += 1
+
+    def noise(self) -> Noise:
+        """Return the estimate; of no error at all, that of `Noise.estimated` for no residual."""
+        kept = self.weight / self.count if self.count else 1.0
+        return Noise.estimated(self.residual, self.energy, self.count, self.count, kept=kept)

@@ -1,0 +1,141 @@
+"""Oracle-LinUCB (Li, Wu, Wang: *Unifying Clustered and Non-stationary Bandits*, section 4).
+
+One LinUCB per unique parameter, told at every round which one the user follows. What it loses is
+the price of learning alone; what others lose more is the price of not knowing who is who and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyclu.errors import KindError
+from dyclu.models import Models
+from dyclu.noise import Noise
+from dyclu.policy import Decision, Outcome, described
+from dyclu.ridge import choose
+from dyclu.storage import Saved, write
+from dyclu.theory import exploration
+from dyclu.validation import (
+    User,
+    as_arms,
+    as_context,
+    as_dim,
+    as_positive,
+    as_probability,
+    as_reward,
+    as_user,
+    as_whole,
+)
+
+Truth = Callable[[User, int], int]
+"""Of a user and the number of their rewards learnt so far: the parameter they follow now."""
+
+
+class Oracle:
+    """One linear model per unique parameter; who follows which one is told.
+
+    Parameters
+    ----------
+    dim : int
+        Number of features of a context.
+    truth : callable
+        ``truth(user, time)`` is the index of the parameter the user follows at their own round
+        `time`, counted from 0. It is asked again and again, and must always answer the same.
+    alpha : float or None
+        A constant width factor; None takes Eq. (2)'s, which grows with the data.
+    noise : float or None
+        Standard deviation σ of the rewards' noise; None estimates it from prediction errors. Only
+        Eq. (2)'s width uses it.
+    ridge : float
+        Regularisation λ.
+    delta : float
+        Chance that a confidence interval misses.
+
+    Examples
+    --------
+    >>> policy = Oracle(1, truth=lambda user, time: time % 2)
+    >>> policy.learn("ana", [1.0], 0.9).segment
+    0
+    >>> policy.decide("ana", [[1.0]]).mean, policy.decide("bea", [[1.0]]).mean
+    (0.0, 0.818...)
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        truth: Truth,
+        alpha: float | None = 0.3,
+        noise: float | None = None,
+        ridge: float = 0.1,
+        delta: float = 0.1,
+    ) -> None:
+        if not callable(truth):
+            raise KindError(
+                f"truth is {truth!r} ({type(truth).__name__}), expected a callable; "
+                "pass a function of a user and their round that names their parameter"
+            )
+        self.dim = as_dim(dim)
+        self.alpha = None if alpha is None else as_positive(alpha, "alpha")
+        self.ridge = as_positive(ridge, "ridge")
+        self.delta = as_probability(delta, "delta")
+        self._known = None if noise is None else Noise.known(noise)
+        self._truth = truth
+        self._models = Models(self.dim, ridge=self.ridge)
+        self._time: dict[User, int] = {}
+
+    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+        """Choose the arm of the highest upper confidence bound; changes nothing."""
+        user, arms = as_user(user), as_arms(arms, self.dim)
+        parameter = self._parameter(user)
+        return choose(user, self._models.scores(parameter, arms, alpha=self._alpha(parameter)))
+
+    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        """Add the observation to the model of the parameter it came from."""
+        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
+        parameter = self._parameter(user)
+        self._models.add(self._models.of(parameter), x, y)
+        self._time[user] = self._time.get(user, 0) + 1
+        return Outcome(user, segment=parameter, neighbours=np.array([parameter], dtype=np.intp))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the complete state to a file, but for the truth: see `restore`."""
+        state, arrays = self._models.dump()
+        state["time"] = [[user, time] for user, time in self._time.items()]
+        write(path, Saved("Oracle", self._options(), state, arrays))
+
+    @classmethod
+    def restore(cls, saved: Saved, *, truth: Truth) -> Oracle:
+        """Return the policy that was saved; a file holds no code, so the truth is told again."""
+        policy = cls(truth=truth, **saved.options)
+        policy._models.fill(saved.state, saved.arrays)
+        policy._time = dict(saved.state["time"])
+        return policy
+
+    def __repr__(self) -> str:
+        return described("Oracle", self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "dim": self.dim,
+            "alpha": self.alpha,
+            "noise": None if self._known is None else self._known.deviation,
+            "ridge": self.ridge,
+            "delta": self.delta,
+        }
+
+    def _parameter(self, user: User) -> int:
+        return as_whole(self._truth(user, self._time.get(user, 0)), "truth", least=0)
+
+    def _alpha(self, parameter: int) -> float:
+        if self.alpha is not None:
+            return self.alpha
+        row = self._models.row.get(parameter)
+        count = 0 if row is None else int(self._models.count[row])
+        noise = (self._known or self._models.noise()).deviation
+        return exploration(count, self.dim, noise=noise, ridge=self.ridge, delta=self.delta)

@@ -1,0 +1,244 @@
+"""SCLUB (Li, Chen, Li, Leung 2019: Improved Algorithm on Online Clustering of Bandits, IJCAI).
+
+Clusters are plain sets: a user who does not fit leaves at once, and clusters that look alike merge
+again. What fits is judged by the users' estimates and by how often they come by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dyclu import columns
+from dyclu.columns import Columns
+from dyclu.models import Models
+from dyclu.policy import Decision, Ids, Outcome, described, no_ids
+from dyclu.ridge import choose, solve
+from dyclu.storage import Saved, write
+from dyclu.validation import (
+    FloatArray,
+    User,
+    as_arms,
+    as_context,
+    as_dim,
+    as_positive,
+    as_reward,
+    as_user,
+)
+
+FIRST = 0
+"""The cluster everybody starts in: never empty, since nobody leaves a cluster of one."""
+
+SUMS = "cluster's "
+"""How the clusters' sums are told from the users' in a saved file."""
+
+
+class Sclub:
+    """Users who resemble each other share their data, in sets that split and merge; nobody changes.
+
+    Time runs in phases of 2, 4, 8, … rounds. A phase begins with noting every cluster's estimate.
+    After each reward the served user is compared with what was noted of their cluster, and leaves
+    it if they differ. A cluster all of whose users came by in this phase is *checked*; checked
+    clusters with like estimates and frequencies merge.
+
+    Memory is O(d²) per user, and a reward costs O(d² + n d), more only when users move.
+
+    Parameters
+    ----------
+    dim : int
+        Number of features of a context.
+    ridge : float
+        Regularisation λ, of each user's model and once of each cluster's.
+    alpha : float
+        Exploration β: an arm's width is ``β √(xᵀ M⁻¹ x)``.
+    tolerance : float
+        α_θ: a user leaves if ``‖θ̂_i − θ̃_j‖ > α_θ (F(T_i) + F(T̃_j))``, with θ̃ and T̃ as noted and
+        ``F(T) = √((1 + log(1 + T)) / (1 + T))``; two clusters merge below half of it.
+    frequency_tolerance : float
+        α_p: a user leaves if ``|T_i − T_l| / t > 2 α_p F(t)`` for any user l of their cluster; two
+        clusters merge if their users' mean frequencies differ by less than half of it.
+
+    Examples
+    --------
+    >>> policy = Sclub(1, ridge=1.0)
+    >>> for _ in range(50):
+    ...     for user, reward in (("ana", 1.0), ("ben", -1.0), ("cem", 1.0)):
+    ...         outcome = policy.learn(user, [1.0], reward)
+    >>> policy.clusters
+    (('ana', 'cem'), ('ben',))
+    """
+
+    _cluster: Ids
+    _checked: NDArray[np.bool_]
+    _noted_theta: FloatArray
+    _noted_count: NDArray[np.int64]
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        ridge: float = 0.1,
+        alpha: float = 0.3,
+        tolerance: float = 2.0,
+        frequency_tolerance: float = math.sqrt(2),
+    ) -> None:
+        self.dim = as_dim(dim)
+        self.ridge = as_positive(ridge, "ridge")
+        self.alpha = as_positive(alpha, "alpha")
+        self.tolerance = as_positive(tolerance, "tolerance")
+        self.frequency_tolerance = as_positive(frequency_tolerance, "frequency_tolerance")
+        self._clock = 0
+        self._users = Models(self.dim, ridge=self.ridge)
+        # By id; there are never more clusters than users, so ids are given out again.
+        self._sums = Models(self.dim, ridge=self.ridge)
+        self._columns: Columns = {
+            "_cluster": ((), np.intp),
+            "_checked": ((), np.bool_),
+            "_noted_theta": ((self.dim,), np.float64),
+            "_noted_count": ((), np.int64),
+        }
+        columns.lay(self, self._columns)
+
+    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+        """Choose the arm of the highest upper confidence bound; changes nothing."""
+        user, arms = as_user(user), as_arms(arms, self.dim)
+        row = self._users.row.get(user)
+        id = FIRST if row is None else int(self._cluster[row])
+        return choose(user, self._sums.scores(id, arms, alpha=self.alpha))
+
+    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        """Add the observation to the user and their cluster, then split and merge."""
+        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
+        row = self._users.row[user] if user in self._users.row else self._enter(user)
+        if (self._clock + 2).bit_count() == 1:
+            self._begin_phase()
+        self._clock += 1
+        self._users.add(row, x, y)
+        self._sums.add(int(self._cluster[row]), x, y)
+        self._checked[row] = True
+        if not self._fits(row):
+            self._merge(self._leave(row))
+        self._merge(int(self._cluster[row]))
+        return Outcome(user, segment=row, neighbours=self._members(int(self._cluster[row])))
+
+    @property
+    def clusters(self) -> tuple[tuple[User, ...], ...]:
+        """The users of every cluster, in order of appearance."""
+        names = list(self._users.row)
+        ids = np.unique(self._cluster[: len(names)])
+        return tuple(tuple(names[row] for row in self._members(id)) for id in ids)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+        state, users = self._users.dump()
+        _, sums = self._sums.dump()
+        arrays = {**users, **columns.dump(self, self._columns, len(self._users))}
+        arrays |= {SUMS + name: column for name, column in sums.items()}
+        write(path, Saved("Sclub", self._options(), {**state, "clock": self._clock}, arrays))
+
+    @classmethod
+    def restore(cls, saved: Saved) -> Sclub:
+        """Return the policy that was saved."""
+        policy = cls(**saved.options)
+        policy._clock = saved.state["clock"]
+        policy._users.fill(saved.state, saved.arrays)
+        columns.fill(policy, policy._columns, len(policy._users), saved.arrays)
+        sums = {name.removeprefix(SUMS): array for name, array in saved.arrays.items()}
+        policy._sums.fill({"keys": list(range(len(policy._users)))}, sums)
+        return policy
+
+    def __repr__(self) -> str:
+        return described("Sclub", self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "dim": self.dim,
+            "ridge": self.ridge,
+            "alpha": self.alpha,
+            "tolerance": self.tolerance,
+            "frequency_tolerance": self.frequency_tolerance,
+        }
+
+    def _enter(self, user: User) -> int:
+        """Put a new user where everybody started."""
+        row = self._users.of(user)
+        self._sums.of(row)
+        columns.make_room(self, self._columns, row + 1)
+        return row
+
+    def _begin_phase(self) -> None:
+        n = len(self._users)
+        self._checked[:n] = False
+        self._noted_theta[:n] = self._sums.theta[:n]
+        self._noted_count[:n] = self._sums.count[:n]
+
+    def _fits(self, row: int) -> bool:
+        """Tell whether a user resembles what was noted of their cluster, and comes as often."""
+        id = int(self._cluster[row])
+        mine, counts = int(self._users.count[row]), self._users.count[self._members(id)]
+        if len(counts) == 1:
+            return True
+        gap = self._users.theta[row] - self._noted_theta[id]
+        limit = self.tolerance * (_radius(mine) + _radius(self._noted_count[id]))
+        rate_gap = max(counts.max() - mine, mine - counts.min()) / self._clock
+        rate_limit = 2 * self.frequency_tolerance * _radius(self._clock)
+        return bool(math.sqrt(gap @ gap) <= limit and rate_gap <= rate_limit)
+
+    def _leave(self, row: int) -> int:
+        """Make a cluster of one of a user; return the one they left."""
+        before, new = int(self._cluster[row]), int(np.argmin(self._sizes()))
+        self._cluster[row] = new
+        self._pool(before)
+        self._pool(new)
+        return before
+
+    def _merge(self, id: int) -> None:
+        """Merge a checked cluster with the checked clusters like it, one after the other."""
+        while len(others := self._alike(id)):
+            id, gone = sorted((id, int(others[0])))
+            self._cluster[self._members(gone)] = id
+            self._pool(id)
+            self._noted_theta[id] = self._sums.theta[id]
+            self._noted_count[id] = self._sums.count[id]
+
+    def _alike(self, id: int) -> Ids:
+        """Return the checked clusters that a checked cluster may merge with."""
+        sizes = self._sizes()
+        n, counts, thetas = len(sizes), self._sums.count, self._sums.theta
+        checked = sizes > 0
+        checked[self._cluster[:n][~self._checked[:n]]] = False
+        if not checked[id]:
+            return no_ids()
+        checked[id] = False
+        others = np.flatnonzero(checked)
+        gaps = thetas[others] - thetas[id]
+        limits = self.tolerance / 2 * (_radius(counts[others]) + _radius(counts[id]))
+        near = others[np.sqrt(np.einsum("nd,nd->n", gaps, gaps)) < limits]
+        rate_gaps = np.abs(counts[near] / sizes[near] - counts[id] / sizes[id]) / self._clock
+        as_often = rate_gaps < self.frequency_tolerance * _radius(self._clock)
+        return np.asarray(near[as_often])
+
+    def _pool(self, id: int) -> None:
+        """Sum up the users of a cluster: nothing is subtracted, so nothing can be counted twice."""
+        members, users, sums = self._members(id), self._users, self._sums
+        for name in ("gram", "moment", "energy", "count"):
+            getattr(sums, name)[id] = getattr(users, name)[members].sum(axis=0)
+        sums.inverse[id] = solve(sums.gram[id], np.eye(self.dim), ridge=self.ridge)
+        sums.theta[id] = sums.inverse[id] @ sums.moment[id]
+
+    def _sizes(self) -> Ids:
+        n = len(self._users)
+        return np.bincount(self._cluster[:n], minlength=n)
+
+    def _members(self, id: int) -> Ids:
+        return np.flatnonzero(self._cluster[: len(self._users)] == id)
+
+
+def _radius(count: int | NDArray[np.int64]) -> FloatArray:
+    """Return ``F(T)``, how uncertain T observations leave one."""
+    return np.asarray(np.sqrt((1 + np.log1p(count)) / (1 + count)))

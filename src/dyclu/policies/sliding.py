@@ -1,0 +1,224 @@
+"""SW-LinUCB (Cheung, Simchi-Levi, Zhu 2019: Learning to Optimize under Non-Stationarity, AISTATS).
+
+Nothing is detected; only a user's last few observations count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dyclu import columns
+from dyclu.columns import Columns
+from dyclu.models import REFRESH
+from dyclu.noise import Noise
+from dyclu.policy import Decision, Outcome, described
+from dyclu.ridge import choose, solve, ucb
+from dyclu.storage import Saved, write
+from dyclu.validation import (
+    FloatArray,
+    User,
+    as_arms,
+    as_context,
+    as_dim,
+    as_positive,
+    as_probability,
+    as_reward,
+    as_user,
+    as_whole,
+)
+
+TRUSTED = 1e3
+"""Largest xᵀA_λ⁻¹x at which an observation enters or leaves by rank one; it loses those digits."""
+
+
+class SlidingLinUCB:
+    """One linear model per user, of the user's last observations alone.
+
+    Ridge regression on the last `window` observations of each user. These are kept: the memory is
+    ``8 (dim + 1) window`` bytes per user, taken at their first reward, and nothing older is kept.
+
+    Parameters
+    ----------
+    dim : int
+        Number of features of a context.
+    window : int
+        w: how many of a user's latest observations count.
+    noise : float or None
+        Standard deviation σ of the rewards' noise; None estimates it from prediction errors.
+    ridge : float
+        Regularisation λ.
+    delta : float
+        Chance δ that a confidence interval misses.
+    alpha : float or None
+        A constant width factor; None takes the paper's ``σ √(d log((1 + w/λ)/δ)) + √λ``, for
+        contexts and parameters up to norm 1.
+
+    Examples
+    --------
+    >>> policy = SlidingLinUCB(1, window=2, ridge=1.0, alpha=3.0)
+    >>> for reward in (100.0, 1.0, 2.0):
+    ...     outcome = policy.learn("ana", [2.0], reward)
+    >>> policy.decide("ana", [[1.0]])  # (2·1 + 2·2) / (4 + 4 + 1), 3 / √(4 + 4 + 1)
+    Decision(user='ana', arm=0, mean=0.66..., width=1.0)
+    """
+
+    _seen: NDArray[np.int64]
+    _moment: FloatArray
+    _energy: FloatArray
+    _inverse: FloatArray
+    _theta: FloatArray
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        window: int = 200,
+        noise: float | None = None,
+        ridge: float = 0.1,
+        delta: float = 0.1,
+        alpha: float | None = None,
+    ) -> None:
+        self.dim = as_dim(dim)
+        self.window = as_whole(window, "window", least=1)
+        self.ridge = as_positive(ridge, "ridge")
+        self.delta = as_probability(delta, "delta")
+        self.alpha = None if alpha is None else as_positive(alpha, "alpha")
+        self._known = None if noise is None else Noise.known(noise)
+        self._row: dict[User, int] = {}
+        self._rings: list[FloatArray] = []
+        self._columns: Columns = {
+            "_seen": ((), np.int64),
+            "_moment": ((self.dim,), np.float64),
+            "_energy": ((), np.float64),
+            "_inverse": ((self.dim, self.dim), np.float64),
+            "_theta": ((self.dim,), np.float64),
+        }
+        columns.lay(self, self._columns)
+
+    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+        """Choose the arm of the highest upper confidence bound; changes nothing."""
+        user, arms = as_user(user), as_arms(arms, self.dim)
+        row = self._row.get(user)
+        if row is None:
+            theta, whitened = np.zeros(self.dim), arms / self.ridge
+        else:
+            theta, whitened = self._theta[row].copy(), arms @ self._inverse[row]
+        return choose(user, ucb(theta, arms, whitened, alpha=self._alpha()))
+
+    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        """Let the observation take the place of the oldest one."""
+        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
+        row = self._row[user] if user in self._row else self._enter(user)
+        # A context of zeros tells nothing; it must not take the place of one that does.
+        if x.any():
+            self._fit(row, x, self._exchange(row, x, y))
+        return Outcome(user)
+
+    @property
+    def noise(self) -> float:
+        """The noise's standard deviation: as told, or as estimated from what the windows hold."""
+        if self._known is not None:
+            return self._known.deviation
+        n = len(self._row)
+        energy = float(self._energy[:n].sum())
+        explained = float((self._moment[:n] * self._theta[:n]).sum())
+        count = int(np.minimum(self._seen[:n], self.window).sum())
+        return Noise.estimated(max(0.0, energy - explained), energy, count, count).deviation
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+        arrays = columns.dump(self, self._columns, len(self._row))
+        held = [self._held(row) for row in self._row.values()]
+        arrays["held"] = np.concatenate([np.empty((0, self.dim + 1)), *held])
+        write(path, Saved("SlidingLinUCB", self._options(), {"users": list(self._row)}, arrays))
+
+    @classmethod
+    def restore(cls, saved: Saved) -> SlidingLinUCB:
+        """Return the policy that was saved."""
+        policy = cls(**saved.options)
+        for user in saved.state["users"]:
+            policy._enter(user)
+        columns.fill(policy, policy._columns, len(policy._row), saved.arrays)
+        start = 0
+        for row in policy._row.values():
+            held = policy._held(row)
+            held[:] = saved.arrays["held"][start : start + len(held)]
+            start += len(held)
+        return policy
+
+    def __repr__(self) -> str:
+        return described("SlidingLinUCB", self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "dim": self.dim,
+            "window": self.window,
+            "noise": None if self._known is None else self._known.deviation,
+            "ridge": self.ridge,
+            "delta": self.delta,
+            "alpha": self.alpha,
+        }
+
+    def _alpha(self) -> float:
+        if self.alpha is not None:
+            return self.alpha
+        spread = self.dim * math.log((1 + self.window / self.ridge) / self.delta)
+        return self.noise * math.sqrt(spread) + math.sqrt(self.ridge)
+
+    def _enter(self, user: User) -> int:
+        row = self._row[user] = len(self._row)
+        columns.make_room(self, self._columns, row + 1)
+        self._inverse[row] = np.eye(self.dim) / self.ridge
+        self._rings.append(np.zeros((self.window, self.dim + 1)))
+        return row
+
+    def _held(self, row: int) -> FloatArray:
+        """Return what the user's window holds, a context and its reward a row, in any order."""
+        return self._rings[row][: self._seen[row]]
+
+    def _exchange(self, row: int, x: FloatArray, y: float) -> FloatArray:
+        """Put an observation into the window and return the context it replaces, at first zeros."""
+        place: FloatArray = self._rings[row][self._seen[row] % self.window]
+        old = place[:-1].copy()
+        place[:-1], place[-1] = x, y
+        self._seen[row] += 1
+        return old
+
+    def _fit(self, row: int, new: FloatArray, old: FloatArray) -> None:
+        """Bring the model up to date with the window."""
+        held = self._held(row)
+        X, y = held[:, :-1], held[:, -1]
+        inverse = self._inverse[row]
+        due = self._seen[row] % min(self.window, REFRESH) == 0
+        if due or not (_put_in(inverse, new) and _take_out(inverse, old)):
+            inverse[:] = solve(X.T @ X, np.eye(self.dim), ridge=self.ridge)
+        # Summed anew each time: a large reward taken out of a running sum would leave its rounding.
+        self._moment[row] = y @ X
+        self._energy[row] = y @ y
+        self._theta[row] = inverse @ self._moment[row]
+
+
+def _put_in(inverse: FloatArray, x: FloatArray) -> bool:
+    """Turn ``A⁻¹`` into ``(A + xxᵀ)⁻¹``, if that can be trusted."""
+    column = inverse @ x
+    leverage = x @ column
+    if not 0 <= leverage <= TRUSTED:
+        return False
+    inverse -= column[:, None] * (column / (1 + leverage))
+    return True
+
+
+def _take_out(inverse: FloatArray, x: FloatArray) -> bool:
+    """Turn ``A⁻¹`` into ``(A − xxᵀ)⁻¹``, if that can be trusted."""
+    column = inverse @ x
+    rest = 1 - x @ column
+    if not 1 / TRUSTED <= rest <= 1:
+        return False
+    inverse += column[:, None] * (column / rest)
+    return True
