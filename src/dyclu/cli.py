@@ -1,4 +1,4 @@
-"""The command line: ``dyclu demo``.
+"""The command line: ``dyclu demo | reproduce | simulate | plan``.
 
 Commands are thin: they check what they can before the work begins, call `dyclu.sim`, and print.
 Results go to stdout; progress and complaints go to stderr. What a command needs beyond the library
@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dyclu import __version__
-from dyclu.errors import DycluError, MissingExtra
+from dyclu.errors import DycluError, MissingExtra, OptionError
 from dyclu.policies import DyClu, LinUCB, Uniform
 from dyclu.policy import Policy
 
@@ -27,6 +30,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dyclu.sim import Run, Summary, World
+    from dyclu.sim.plan import Plan
+    from dyclu.sim.report import Document
+    from dyclu.sim.report import Table as Rows
+    from dyclu.sim.results import LastFMStudy, Study
+    from dyclu.sim.sweep import Result
 
 REFUSED = 2
 INTERRUPTED = 130
@@ -37,6 +45,43 @@ WATCHED = "DyClu"
 
 UNLIMITED = 10_000
 """A width that no table reaches."""
+
+MOST = 10_000
+"""Longest list of numbers."""
+
+A_DAY = 86_400.0
+"""Seconds over which the speed of a sweep is taken: a single run may last minutes."""
+
+
+class What(StrEnum):
+    """What of the paper to run again."""
+
+    TABLE1 = "table1"
+    FIGURE2 = "figure2"
+    LASTFM = "lastfm"
+    ALL = "all"
+
+
+Seeds = Annotated[
+    str | None,
+    typer.Option(
+        help="How many runs of each kind, with seeds 0, 1, …; or which seeds: 0,3,7 or 5-9.",
+        metavar="N|LIST",
+        show_default="5",
+    ),
+]
+Policies = Annotated[
+    str | None,
+    typer.Option(help="Names, or your own as module:Class; comma-separated.", metavar="LIST"),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(help="Runs to make at the same time.", show_default="one per core"),
+]
+Dask = Annotated[
+    str | None,
+    typer.Option(help="Let the workers of this Dask scheduler make the runs.", metavar="ADDRESS"),
+]
 
 app = typer.Typer(
     add_completion=False,
@@ -65,8 +110,8 @@ def manners() -> Iterator[None]:
     except MemoryError as error:
         _complain(f"not enough memory ({error}); ask for fewer users, rounds or features")
         raise typer.Exit(REFUSED) from None
-    except KeyboardInterrupt:
-        _complain("interrupted")
+    except KeyboardInterrupt as stop:
+        _complain(str(stop) or "interrupted")
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -124,7 +169,8 @@ def demo(
     pip install 'dyclu[plots]'.
     """
     from dyclu.sim import Population, summary
-    from dyclu.sim.report import check_writable
+    from dyclu.sim.report import CAPTION, HEADER, check_writable, rows
+    from dyclu.sim.report import Table as Rows
 
     setting = Population(
         users=users,
@@ -145,14 +191,363 @@ def demo(
     runs = _play_all(trial.contestants(), trial.world, quiet=quiet)
     summaries = {name: summary(run) for name, run in runs.items()}
     if talks:
-        _print_table(summaries)
+        _print_table(Rows(header=HEADER, rows=tuple(rows(summaries)), note=CAPTION))
 
     files = [] if no_picture else _pictures(out, trial, runs, summaries)
     if talks:
-        for file in files:
-            typer.echo(f"written: {file}")
+        _say_written(files)
     if as_json:
         typer.echo(_document(trial, summaries, files))
+
+
+@app.command()
+@manners()
+def reproduce(
+    what: Annotated[What, typer.Argument(help="What to run again.")],
+    rows: Annotated[
+        str | None,
+        typer.Option(help="Rows of Table 1, such as 1,4-6.", metavar="LIST", show_default="all"),
+    ] = None,
+    seeds: Seeds = None,
+    policies: Policies = None,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the Last.fm data set, for lastfm.", metavar="DIR"),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small version of it, 2 seeds, about a minute.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for runs and reports.", metavar="DIR")] = Path(
+        "dyclu-results"
+    ),
+) -> None:
+    """Run the paper's experiments again and compare.
+
+    table1 is the paper's nine simulated settings, figure2 its three environments, lastfm its
+    experiment with real people. At full size they take hours. Every run is stored as it is done, in
+    OUT/runs: the same command goes on where it was stopped. Results (CSV) and report (Markdown,
+    HTML, PNG) go to a folder of their own in OUT. Last.fm is always run on this machine.
+    """
+    if dask is not None and what is What.LASTFM:
+        raise OptionError("lastfm is always run on this machine; leave out --dask")
+    studies = _studies(
+        what,
+        rows=None if rows is None else _numbers(rows, "rows"),
+        policies=None if policies is None else _names(policies),
+        seeds=_seeds(seeds, quick=quick),
+        quick=quick,
+        data=data,
+    )
+    told = {"rows": rows, "seeds": seeds, "policies": policies, "quick": quick}
+    plant = _Plant.at(out, jobs=jobs, dask=dask)
+    for study in studies:
+        plant.conduct(study, command=_command(f"reproduce {what}", told), folder=out / study.name)
+
+
+@app.command()
+@manners()
+def simulate(
+    users: Annotated[int, typer.Option(help="How many users there are.")] = 100,
+    parameters: Annotated[
+        int, typer.Option(help="Tastes they share; 0 gives every period one of its own.")
+    ] = 10,
+    dim: Annotated[int, typer.Option(help="Number of features of an arm.")] = 25,
+    arms: Annotated[int, typer.Option(help="Arms there are.")] = 1000,
+    offered: Annotated[int, typer.Option(help="Arms each round offers.")] = 10,
+    rounds: Annotated[int, typer.Option(help="Rounds of each user.")] = 2500,
+    shortest: Annotated[int, typer.Option(help="Shortest period between changes.")] = 400,
+    longest: Annotated[int, typer.Option(help="Longest period between changes.")] = 2500,
+    noise: Annotated[float, typer.Option(help="Standard deviation of the rewards.")] = 0.09,
+    separation: Annotated[float, typer.Option(help="Least distance between two tastes.")] = 0.9,
+    seeds: Seeds = None,
+    policies: Policies = None,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    out: Annotated[Path, typer.Option(help="Folder for runs and report.", metavar="DIR")] = Path(
+        "dyclu-simulation"
+    ),
+) -> None:
+    """Compare policies in a population of your own making.
+
+    The defaults are row 1 of the paper's Table 1, which takes minutes per run. Runs are stored and
+    reported as by dyclu reproduce, and the same command goes on where it was stopped.
+    """
+    from dyclu.sim import Population
+    from dyclu.sim.results import CONTESTANTS, Study
+    from dyclu.sim.sweep import Job
+
+    setting = Population(
+        users=users,
+        parameters=parameters or None,
+        dim=dim,
+        arms=arms,
+        offered=offered,
+        rounds=rounds,
+        shortest=shortest,
+        longest=longest,
+        noise=noise,
+        separation=separation,
+    )
+    chosen = _seeds(seeds, quick=False)
+    # Drawn here, so that a setting nobody can draw is found before the first run.
+    setting.world(chosen[0])
+    study = Study(
+        name="simulation",
+        title="A simulated population",
+        settings={Job(setting, "uniform").name: setting},
+        policies=CONTESTANTS if policies is None else _names(policies),
+        seeds=chosen,
+    )
+    own = asdict(setting) | {"parameters": parameters}
+    told = own | {"seeds": seeds, "policies": policies}
+    plant = _Plant.at(out, jobs=jobs, dask=dask)
+    plant.conduct(study, command=_command("simulate", told), folder=out)
+
+
+@app.command()
+@manners()
+def plan(
+    dim: Annotated[int, typer.Option(help="Number of features of an arm.")] = 25,
+    noise: Annotated[float, typer.Option(help="Standard deviation of the rewards.")] = 0.09,
+    gap: Annotated[float, typer.Option(help="Distance of two tastes to be told apart.")] = 0.9,
+    norm: Annotated[float, typer.Option(help="Length of an arm's features.")] = 1.0,
+    change_level: Annotated[
+        float, typer.Option(help="Chance that a reward surprises for nothing.")
+    ] = 0.01,
+    neighbour_level: Annotated[
+        float, typer.Option(help="Chance of leaving out a true neighbour.")
+    ] = 0.01,
+    window: Annotated[int, typer.Option(help="Latest rewards the alarm looks at.")] = 20,
+    window_delta: Annotated[
+        float, typer.Option(help="Chance that the alarm may ring for nothing.")
+    ] = 0.1,
+    out: Annotated[Path, typer.Option(help="Folder for the picture.", metavar="DIR")] = Path(
+        "dyclu-plan"
+    ),
+    no_picture: Annotated[bool, typer.Option("--no-picture", help="Write no file.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead.")
+    ] = False,
+) -> None:
+    """Tell what to expect of DyClu before anything is run.
+
+    How soon a change is noticed, how long the window should be, and how many observations it takes
+    to tell two users apart, from the size of the noise and of the difference. Saves a picture
+    (plan.png), which needs matplotlib: pip install 'dyclu[plots]'.
+    """
+    from dyclu.sim.plan import Plan
+    from dyclu.sim.report import check_writable
+    from dyclu.sim.results import plan_numbers, plan_tables
+
+    planned = Plan(
+        dim=dim,
+        noise=noise,
+        separation=gap,
+        norm=norm,
+        change_level=change_level,
+        neighbour_level=neighbour_level,
+        window=window,
+        window_delta=window_delta,
+    )
+    if not no_picture:
+        check_writable(out)
+    numbers = plan_numbers(planned)
+    files = [] if no_picture else _plan_picture(planned, out / "plan.png")
+    if as_json:
+        document = {"version": __version__, **numbers, "files": [str(file) for file in files]}
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+        return
+    for table in plan_tables(numbers):
+        _print_table(table)
+    _say_written(files)
+
+
+def _studies(
+    what: What,
+    *,
+    rows: tuple[int, ...] | None,
+    policies: tuple[str, ...] | None,
+    seeds: tuple[int, ...],
+    quick: bool,
+    data: Path | None,
+) -> list[Study | LastFMStudy]:
+    """Return the studies that were asked for; all that can be checked of them has been."""
+    from dyclu.sim.lastfm import WHERE
+    from dyclu.sim.results import CONTESTANTS, LISTENERS, LastFMStudy, figure2, table1
+
+    wanted = [one for one in What if what in (one, What.ALL) and one is not What.ALL]
+    if rows is not None and What.TABLE1 not in wanted:
+        raise OptionError(f"{what} has no rows; leave out --rows, or reproduce table1")
+    if data is None and What.LASTFM in wanted:
+        raise OptionError(f"{what} needs --data with the Last.fm data set; {WHERE}")
+
+    players = CONTESTANTS if policies is None else policies
+    studies: list[Study | LastFMStudy] = []
+    if What.TABLE1 in wanted:
+        studies.append(table1(rows=rows, policies=players, seeds=seeds, quick=quick))
+    if What.FIGURE2 in wanted:
+        studies.append(figure2(policies=players, seeds=seeds, quick=quick))
+    if What.LASTFM in wanted and data is not None:
+        listeners = LISTENERS if policies is None else policies
+        if what is What.ALL:
+            listeners = tuple(name for name in listeners if name != "oracle")
+        studies.append(LastFMStudy.read(data, policies=listeners, seeds=seeds, quick=quick))
+    return studies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plant:
+    """Where and how runs are made."""
+
+    store: Path
+    jobs: int | None
+    dask: str | None
+
+    @classmethod
+    def at(cls, store: Path, *, jobs: int | None, dask: str | None) -> _Plant:
+        """Return a plant that can be used: the folder takes files."""
+        from dyclu.sim.report import check_writable
+        from dyclu.validation import as_whole
+
+        if jobs is not None:
+            as_whole(jobs, "jobs", least=1)
+        check_writable(store)
+        return cls(store=store, jobs=jobs, dask=dask)
+
+    def conduct(self, study: Study | LastFMStudy, *, command: str, folder: Path) -> None:
+        """Make all runs of a study, write its files, print its first table."""
+        from dyclu.sim.report import check_writable, write_report
+        from dyclu.sim.results import machine
+        from dyclu.sim.sweep import write_csv, write_timing
+
+        check_writable(folder)
+        results = self._results(study)
+        tables = [folder / "results.csv", folder / "timing.csv"]
+        write_csv(results, tables[0])
+        write_timing(results, tables[1])
+        document = _document_of(study, results, {"command": command, **machine()})
+        files = write_report(document, folder)
+        typer.echo(document.title)
+        _print_table(document.table)
+        if document.warning:
+            typer.echo(document.warning)
+        _say_written([*tables, *files])
+
+    def _results(self, study: Study | LastFMStudy) -> list[Result]:
+        with _warnings_told(), _progress() as progress:
+            task = progress.add_task(study.name, total=None)
+            try:
+                return study.make(
+                    self.store,
+                    workers=self.jobs,
+                    dask=self.dask,
+                    progress=lambda done, total: progress.update(task, completed=done, total=total),
+                )
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(
+                    f"interrupted; finished runs are kept in {self.store / 'runs'}, "
+                    "the same command goes on from there"
+                ) from None
+
+
+class _Teller(logging.Handler):
+    """Shows what the library warns of as one line on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _complain(record.getMessage())
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    logger, teller = logging.getLogger("dyclu"), _Teller(logging.WARNING)
+    logger.addHandler(teller)
+    try:
+        yield
+    finally:
+        logger.removeHandler(teller)
+
+
+def _document_of(
+    study: Study | LastFMStudy, results: Sequence[Result], facts: Mapping[str, str]
+) -> Document:
+    """Return the report of a study; without matplotlib, say how to get it and draw nothing."""
+    _hush_matplotlib()
+    try:
+        return study.document(results, facts=facts)
+    except MissingExtra as missing:
+        _complain(str(missing))
+        return study.document(results, facts=facts, pictures=False)
+
+
+def _plan_picture(planned: Plan, path: Path) -> list[Path]:
+    """Write the picture of a plan; without matplotlib, say how to get it and write none."""
+    from dyclu.sim.report import write_png
+    from dyclu.sim.results import plan_figure
+
+    _hush_matplotlib()
+    try:
+        write_png(plan_figure(planned), path)
+    except MissingExtra as missing:
+        _complain(str(missing))
+        return []
+    return [path]
+
+
+def _hush_matplotlib() -> None:
+    """Keep back matplotlib's remarks on its caches, which no reader of stderr asked for."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+
+
+def _say_written(files: Sequence[Path]) -> None:
+    for file in files:
+        typer.echo(f"written: {file}")
+
+
+def _command(name: str, told: Mapping[str, object]) -> str:
+    """Return the command line that asks for the same: without folders, which are one's own.
+
+    >>> _command("simulate", {"users": 4, "parameters": 0, "policies": None, "quick": True})
+    'dyclu simulate --users=4 --parameters=0 --quick'
+    """
+    given = {key: value for key, value in told.items() if value is not None and value is not False}
+    flags = [f"--{key}" if value is True else f"--{key}={value}" for key, value in given.items()]
+    return " ".join([f"dyclu {name}", *flags])
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Return the policies of a comma-separated list, each once."""
+    # Somebody's own module is looked for where they are, as `python -m` does.
+    if ":" in text and (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    return tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
+
+
+def _seeds(text: str | None, *, quick: bool) -> tuple[int, ...]:
+    """Return the seeds: so many from 0 on, or those of a list.
+
+    >>> _seeds("3", quick=False), _seeds("0,7-9", quick=False)
+    ((0, 1, 2), (0, 7, 8, 9))
+    """
+    asked = text if text is not None else "2" if quick else "5"
+    if not re.fullmatch(r"[0-9]{1,9}", asked):
+        return _numbers(asked, "seeds")
+    if not 0 < int(asked) <= MOST:
+        raise OptionError(f"seeds is {asked}, expected a number of runs from 1 to {MOST:,}")
+    return tuple(range(int(asked)))
+
+
+def _numbers(text: str, name: str) -> tuple[int, ...]:
+    """Return the whole numbers of a list such as ``1,4-6``, each once."""
+    span = re.compile(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*")
+    found = [span.fullmatch(part) for part in text.split(",")]
+    spans = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in found if part]
+    if len(spans) < len(found) or not all(spans) or sum(map(len, spans)) > MOST:
+        raise OptionError(
+            f"{name} is {text!r}, expected whole numbers such as 1,4-6, at most {MOST:,} of them"
+        )
+    return tuple(dict.fromkeys(number for numbers in spans for number in numbers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,9 +596,16 @@ def _play_all(contestants: Mapping[str, Policy], world: World, *, quiet: bool) -
         }
 
 
-def _progress(*, quiet: bool) -> Progress:
+def _progress(*, quiet: bool = False) -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
     return Progress(
@@ -211,8 +613,11 @@ def _progress(*, quiet: bool) -> Progress:
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
         console=console,
         transient=True,
+        speed_estimate_period=A_DAY,
         disable=quiet or not console.is_terminal,
     )
 
@@ -222,18 +627,36 @@ def _bar(progress: Progress, name: str, total: int) -> Callable[[int], None]:
     return lambda done: progress.update(task, completed=done)
 
 
-def _print_table(summaries: Mapping[str, Summary]) -> None:
+def _print_table(table: Rows) -> None:
+    """Print a table as it is, or on its side, or cell by cell: the first that fits."""
     from rich.console import Console
 
-    from dyclu.sim.report import CAPTION, HEADER, rows
+    # What is printed is text, not markup: a policy may be called anything.
+    console = Console(highlight=False, markup=False, emoji=False)
+    lines = [table.header, *table.rows]
+    forms = (
+        _table(lines),
+        _table([[name.replace(" ", "\n") for name in table.header], *table.rows]),
+        _table(list(zip(*lines, strict=True))),
+        _table(_cell_by_cell(table)),
+    )
+    unlimited = console.options.update(width=UNLIMITED)
+    widths = [console.measure(form, options=unlimited).maximum for form in forms]
+    fitting = [form for form, width in zip(forms, widths, strict=True) if width <= console.width]
+    console.print((fitting or forms)[0 if fitting else -1])
+    if table.note:
+        console.print(table.note)
 
-    console = Console(highlight=False)
-    lines = [HEADER, *rows(summaries)]
-    wide = _table([[name.replace(" ", "\n") for name in HEADER], *lines[1:]])
-    natural = console.measure(wide, options=console.options.update(width=UNLIMITED)).maximum
-    narrow = _table(list(zip(*lines, strict=True)))
-    console.print(wide if natural <= console.width else narrow)
-    console.print(CAPTION)
+
+def _cell_by_cell(table: Rows) -> list[tuple[str, str, str]]:
+    from dyclu.sim.report import one_line
+
+    named = [
+        (row[0], name, one_line(cell))
+        for row in table.rows
+        for name, cell in zip(table.header[1:], row[1:], strict=True)
+    ]
+    return [(table.header[0], "", ""), *named]
 
 
 def _table(lines: Sequence[Sequence[str]]) -> Table:
@@ -256,8 +679,7 @@ def _pictures(
     """Write picture and page; without matplotlib, say how to get it and write none."""
     from dyclu.sim.report import figure, write_html, write_png
 
-    # Matplotlib's remarks on its caches are not what --quiet or a reader of stderr asked for.
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    _hush_matplotlib()
     try:
         drawn = figure(runs, watched=WATCHED)
     except MissingExtra as missing:

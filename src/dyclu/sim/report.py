@@ -1,7 +1,8 @@
 """Runs as people read them: a table, a figure, a picture file, a page.
 
-Numbers become text in one place, `rows`, for the terminal and the page alike. Matplotlib is an
-extra: everything but `figure` works without it, and `figure` says how to get it.
+A `Document` is what a report says; `html` and `markdown` are how it looks. Numbers become text in
+one place, for the terminal and the page alike. Matplotlib is an extra: everything but drawing
+works without it, and `drawing` says how to get it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from html import escape
 from io import BytesIO
 from pathlib import Path
@@ -23,7 +25,7 @@ from dyclu.errors import FileError, MissingExtra
 from dyclu.policy import Ids
 from dyclu.sim.measures import Summary, regret
 from dyclu.sim.play import Run
-from dyclu.storage import replace
+from dyclu.storage import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,6 +61,9 @@ LINES = (
     ("#0080c4", "-"),
     ("#009e73", "-."),
     ("#cc79a7", (0, (5, 1, 1, 1, 1, 1))),
+    ("#b58900", (0, (8, 3))),
+    ("#8f6bd1", (0, (3, 1))),
+    ("#a0623a", (0, (1, 1))),
 )
 """Colour and dashes of the policies: told apart without seeing colour, on light and dark."""
 
@@ -95,6 +100,80 @@ STYLE = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Text in rows under a header; the first cell of a row names it.
+
+    Attributes
+    ----------
+    header : tuple of str
+        What the cells are.
+    rows : tuple of tuples of str
+        The cells; one of two lines may be shown in one where there is no room for two.
+    note : str
+        What a reader should know of them.
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Picture:
+    """A figure in a document.
+
+    Attributes
+    ----------
+    name : str
+        Of its file, without an ending.
+    figure : Figure
+        What is drawn.
+    label : str
+        What it shows, for those who do not see it.
+    note : str
+        What a reader should know of it.
+    """
+
+    name: str
+    figure: Figure
+    label: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A report, before it is a page.
+
+    Attributes
+    ----------
+    title, lead : str
+        Heading, and the sentence under it.
+    warning : str
+        What must not be overlooked, if anything.
+    parts : tuple of (str, Table or Picture)
+        What follows, each under a heading of its own; an empty one continues the part before.
+    facts : mapping of str to str
+        What a reader needs to run it again: command, seed, version.
+    """
+
+    title: str
+    lead: str
+    warning: str = ""
+    parts: tuple[tuple[str, Table | Picture], ...]
+    facts: Mapping[str, str]
+
+    @property
+    def table(self) -> Table:
+        """The first table among its parts."""
+        return next(part for _, part in self.parts if isinstance(part, Table))
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """The pictures among its parts."""
+        return tuple(part for _, part in self.parts if isinstance(part, Picture))
 
 
 def rows(summaries: Mapping[str, Summary]) -> list[tuple[str, ...]]:
@@ -149,7 +228,7 @@ def figure(runs: Mapping[str, Run], *, watched: str) -> Figure:
         If matplotlib is not installed.
     """
     run = runs[watched]
-    with _style():
+    with drawing():
         from matplotlib.figure import Figure
 
         drawn = Figure(figsize=(6.4, 6.4), layout="constrained")
@@ -158,15 +237,13 @@ def figure(runs: Mapping[str, Run], *, watched: str) -> Figure:
         _draw_timeline(below, run, telling_user(run), watched)
         below.set(xlim=(0, run.world.setting.rounds), xlabel="rounds of each user")
         drawn.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        # Arranged once and for all: every rendering would nudge it by a rounding error.
-        drawn.draw_without_rendering()
-        drawn.set_layout_engine("none")
+        arrange(drawn)
     return drawn
 
 
 def write_png(figure: Figure, path: Path) -> None:
     """Write the figure as a PNG image."""
-    replace(path, _rendered(figure, "png", dpi=160))
+    replace_file(path, _rendered(figure, "png", dpi=160))
 
 
 def write_html(
@@ -193,17 +270,53 @@ def write_html(
     facts : mapping of str to str
         What a reader needs to run it again: command, seed, version.
     """
-    page = PAGE.substitute(
-        title=escape(title),
-        lead=escape(lead),
-        figure=_inline_svg(figure),
-        policies=escape(", ".join(summaries)),
-        header="".join(f'<th scope="col">{escape(name)}</th>' for name in HEADER),
-        rows="\n".join(_html_row(row) for row in rows(summaries)),
-        caption=escape(CAPTION),
-        facts="\n".join(_html_fact(name, fact) for name, fact in facts.items()),
+    policies = ", ".join(summaries)
+    picture = Picture(
+        name="demo",
+        figure=figure,
+        label=f"Accumulated regret of {policies}; one user's changes and alarms",
+        note=DEMO_NOTE,
     )
-    replace(path, page.encode())
+    table = Table(header=HEADER, rows=tuple(rows(summaries)), note=CAPTION)
+    parts = (("", picture), ("In numbers", table))
+    page = html(Document(title=title, lead=lead, parts=parts, facts=facts))
+    replace_file(path, page.encode())
+
+
+def write_report(document: Document, folder: Path) -> list[Path]:
+    """Write a document as ``report.md`` with its pictures beside it, and as ``report.html``."""
+    files = [folder / f"{picture.name}.png" for picture in document.pictures]
+    for picture, file in zip(document.pictures, files, strict=True):
+        write_png(picture.figure, file)
+    page, text = folder / "report.html", folder / "report.md"
+    replace_file(text, markdown(document).encode())
+    replace_file(page, html(document).encode())
+    return [*files, text, page]
+
+
+def html(document: Document) -> str:
+    """Return the document as a page that needs nothing but itself."""
+    warning = f'<p class="warning">{escape(document.warning)}</p>' if document.warning else ""
+    return PAGE.substitute(
+        title=escape(document.title),
+        lead=escape(document.lead),
+        warning=warning,
+        parts="\n".join(_html_part(heading, part) for heading, part in document.parts),
+        facts="\n".join(_html_fact(name, fact) for name, fact in document.facts.items()),
+    )
+
+
+def markdown(document: Document) -> str:
+    """Return the document as Markdown; its pictures are files beside it."""
+    blocks = [f"# {document.title}", document.lead]
+    if document.warning:
+        blocks.append(f"**{document.warning}**")
+    for heading, part in document.parts:
+        blocks += [f"## {heading}"] if heading else []
+        blocks.append(_markdown_table(part) if isinstance(part, Table) else _markdown_image(part))
+        blocks += [part.note] if part.note else []
+    facts = "\n".join(f"- {name}: `{fact}`" for name, fact in document.facts.items())
+    return "\n\n".join([*blocks, "## What was run", facts]) + "\n"
 
 
 def check_writable(folder: Path) -> None:
@@ -219,8 +332,14 @@ def check_writable(folder: Path) -> None:
         ) from None
 
 
+def one_line(cell: str) -> str:
+    """Return a cell's text without its line break."""
+    return cell.replace("\n", " ")
+
+
 @contextmanager
-def _style() -> Iterator[None]:
+def drawing() -> Iterator[None]:
+    """Draw in the style of this package, or say how to get matplotlib."""
     try:
         import matplotlib.style
     except ImportError as error:
@@ -231,6 +350,12 @@ def _style() -> Iterator[None]:
     # On top of matplotlib's defaults, so that nobody's own configuration gets in.
     with matplotlib.style.context(["default", STYLE]):
         yield
+
+
+def arrange(figure: Figure) -> None:
+    """Give everything its place once and for all: renderings would nudge it by rounding errors."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
 
 
 def _draw_regret(axes: Axes, runs: Mapping[str, Run]) -> None:
@@ -286,7 +411,7 @@ def _times(run: Run, user: int, happened: NDArray[np.bool_]) -> Ids:
 
 
 def _rendered(figure: Figure, form: str, **options: Any) -> bytes:
-    with _style(), BytesIO() as buffer:
+    with drawing(), BytesIO() as buffer:
         figure.savefig(buffer, format=form, **options)
         return buffer.getvalue()
 
@@ -299,8 +424,31 @@ def _inline_svg(figure: Figure) -> str:
     return re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
 
 
+def _html_part(heading: str, part: Table | Picture) -> str:
+    title = f"<h2>{escape(heading)}</h2>\n" if heading else ""
+    return title + (_html_table(part) if isinstance(part, Table) else _html_picture(part))
+
+
+def _html_picture(picture: Picture) -> str:
+    caption = f"\n<figcaption>{escape(picture.note)}</figcaption>" if picture.note else ""
+    return (
+        f'<figure>\n<div role="img" aria-label="{escape(picture.label)}">\n'
+        f"{_inline_svg(picture.figure)}\n</div>{caption}\n</figure>"
+    )
+
+
+def _html_table(table: Table) -> str:
+    header = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
+    body = "\n".join(_html_row(row) for row in table.rows)
+    note = f"\n<p>{escape(table.note)}</p>" if table.note else ""
+    return (
+        f'<div class="wide">\n<table>\n<thead><tr>{header}</tr></thead>\n'
+        f"<tbody>\n{body}\n</tbody>\n</table>\n</div>{note}"
+    )
+
+
 def _html_row(row: Iterable[str]) -> str:
-    name, *cells = (escape(cell) for cell in row)
+    name, *cells = (escape(cell).replace("\n", "<br>") for cell in row)
     return f'<tr><th scope="row">{name}</th><td>{"</td><td>".join(cells)}</td></tr>'
 
 
@@ -309,6 +457,26 @@ def _html_fact(name: str, fact: str) -> str:
     words = " ".join(f"<span>{escape(word)}</span>" for word in fact.split())
     return f"<dt>{escape(name)}</dt><dd>{words}</dd>"
 
+
+def _markdown_table(table: Table) -> str:
+    rule = ("---", *["---:"] * (len(table.header) - 1))
+    lines = (table.header, rule, *table.rows)
+    return "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines)
+
+
+def _markdown_cell(text: str) -> str:
+    return one_line(text).replace("|", r"\|")
+
+
+def _markdown_image(picture: Picture) -> str:
+    return f"![{picture.label}]({picture.name}.png)"
+
+
+DEMO_NOTE = """\
+Above: the regret, which is what the choices gave away against always knowing the best arm. Below: \
+of the users with several changes, the one whose alarms come closest to them in number; when their \
+taste changed, which rewards contradicted what was known of them (surprises), and when the policy \
+concluded that they had changed (alarms)."""
 
 PAGE = Template("""\
 <!doctype html>
@@ -320,19 +488,23 @@ PAGE = Template("""\
 <style>
 :root { color-scheme: light dark; --ink: #1b1b1f; --paper: #fff; --faint: #8884; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e6ea; --paper: #16161a; } }
-body { margin: 0 auto; max-width: 46rem; padding: 1rem; color: var(--ink);
+body { margin: 0 auto; max-width: 52rem; padding: 1rem; color: var(--ink);
   background: var(--paper); font: 1rem/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: .5rem 0; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 figure { margin: 0; }
 figure svg { display: block; width: 100%; height: auto; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .4rem .5rem; text-align: right; border-bottom: 1px solid var(--faint); }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; line-height: 1.3;
+  font-variant-numeric: tabular-nums; }
+th, td { padding: .4rem; text-align: right; border-bottom: 1px solid var(--faint); }
 td { white-space: nowrap; }
 thead th { vertical-align: bottom; font-size: .85rem; line-height: 1.2; }
-th:first-child { text-align: left; }
+th:first-child { position: sticky; left: 0; background: var(--paper) padding-box;
+  text-align: left; }
 p, figcaption { font-size: .9rem; opacity: .8; }
+.warning { border-left: .25rem solid #d55e00; padding: .25rem .75rem; opacity: 1;
+  font-weight: 600; }
 dl { display: grid; grid-template-columns: auto 1fr; gap: .25rem 1rem; margin: 0; }
 dt { opacity: .8; }
 dd { margin: 0; font-family: ui-monospace, monospace; font-size: .9rem; }
@@ -346,25 +518,8 @@ dd span { display: inline-block; overflow-wrap: anywhere; }
 <body>
 <h1>$title</h1>
 <p>$lead</p>
-<figure>
-<div role="img" aria-label="Accumulated regret of $policies; one user's changes and alarms">
-$figure
-</div>
-<figcaption>Above: the regret, which is what the choices gave away against always knowing the best
-arm. Below: of the users with several changes, the one whose alarms come closest to them in number;
-when their taste changed, which rewards contradicted what was known of them (surprises), and when
-the policy concluded that they had changed (alarms).</figcaption>
-</figure>
-<h2>In numbers</h2>
-<div class="wide">
-<table>
-<thead><tr>$header</tr></thead>
-<tbody>
-$rows
-</tbody>
-</table>
-</div>
-<p>$caption</p>
+$warning
+$parts
 <h2>What was run</h2>
 <dl>
 $facts
