@@ -21,7 +21,7 @@ from dyclu.homogeneity import critical
 from dyclu.noise import Noise
 from dyclu.policy import Ids
 from dyclu.segments import Segments
-from dyclu.stats import pseudo_inverse, rank, seen_gram
+from dyclu.stats import pseudo_inverse, rank
 from dyclu.validation import FloatArray
 
 SLACK = 1e-6
@@ -81,7 +81,7 @@ def _settled(book: Segments, mine: int, cut: FloatArray) -> FloatArray:
     """Return 1 and 0 for alike and not alike, nan where the bounds leave it open."""
     n, full = len(book), book.rank[: len(book)] == book.dim
     gap = book.theta[mine] - book.theta[:n]
-    ours, theirs = gap @ _seen(book, mine), _times(book.gram[:n], gap)
+    ours, theirs = _ours(book, mine, gap), _times(book.gram[:n], gap)
     q1, q2 = _dots(gap, ours), _dots(gap, theirs)
     answer = np.full(n, np.nan)
     answer[_ratio(q1 * q2, q1 + q2) * (1 + SLACK) <= cut] = 1.0
@@ -96,19 +96,30 @@ def _settled(book: Segments, mine: int, cut: FloatArray) -> FloatArray:
 
 def _deviations(book: Segments, mine: int, others: Ids, ranks: NDArray[np.int64]) -> FloatArray:
     gap = book.theta[mine] - book.theta[others]
-    ours, theirs = gap @ _seen(book, mine), _times(_seen(book, others), gap)
+    ours, theirs = _ours(book, mine, gap), _theirs(book, others, gap)
     pooled, count = book.gram[others] + book.gram[mine], book.count[others] + book.count[mine]
     solved = _solve(pooled, count, ours, ranks[others] == book.dim)
     return np.maximum(_dots(theirs, solved), 0.0)
 
 
-def _seen(book: Segments, ids: int | Ids) -> FloatArray:
-    # What rounding left in directions never observed must not count as an observation of them.
-    gram = book.gram[ids].copy()
-    narrow = book.rank[ids] < book.dim
-    if np.any(narrow):
-        gram[narrow] = seen_gram(gram[narrow], book.count[ids][narrow])
-    return gram
+def _ours(book: Segments, mine: int, gap: FloatArray) -> FloatArray:
+    """Return ``A₁δ``; below, the same for the others.
+
+    Where a segment does not span the space, ``A A⁻ A`` stands for `A`: the gram without what
+    rounding left in directions never observed, which must not count as an observation of them.
+    """
+    product = gap @ book.gram[mine]
+    narrow = book.rank[mine] < book.dim
+    return np.asarray(product @ book.inverse[mine] @ book.gram[mine] if narrow else product)
+
+
+def _theirs(book: Segments, others: Ids, gap: FloatArray) -> FloatArray:
+    product = _times(book.gram[others], gap)
+    narrow = book.rank[others] < book.dim
+    if narrow.any():
+        ids = others[narrow]
+        product[narrow] = _times(book.gram[ids], _times(book.inverse[ids], product[narrow]))
+    return product
 
 
 def _solve(
