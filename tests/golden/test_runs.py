@@ -1,0 +1,44 @@
+"""Runs whose figures are known: a change that was not meant shows here first."""
+
+from __future__ import annotations
+
+import pytest
+
+from dyclu import policies
+from dyclu.sim import Population, play, summary
+from dyclu.sim.paper import PUBLISHED, SETTINGS, contestant
+
+SMALL = Population(
+    users=12, parameters=3, dim=6, arms=200, offered=8, rounds=150, shortest=50, longest=80
+)
+
+GOLDEN = {  # regret and alarms, all options at their defaults
+    "uniform": (994.459317, 0),
+    "linucb": (434.963875, 0),
+    "shared-linucb": (535.066283, 0),
+    "discounted-linucb": (384.76267, 0),
+    "sliding-linucb": (440.071493, 0),
+    "dlinucb": (227.686852, 20),
+    "adts": (340.523048, 24),
+    "club": (618.481448, 0),
+    "sclub": (603.019528, 0),
+    "dyclu": (133.459702, 21),
+}
+
+
+@pytest.mark.parametrize("name", policies.names())
+def test_small_world(name: str) -> None:
+    found = summary(play(policies.make(name, SMALL.dim), SMALL.world(seed=1)))
+    regret, alarms = GOLDEN[name]
+    assert found.regret == pytest.approx(regret, rel=1e-6)
+    assert found.alarms_true + found.alarms_false == alarms
+
+
+@pytest.mark.long
+def test_row_one_of_table_one() -> None:
+    # One seed of the whole row; seeds differ by some 3 %.
+    world = SETTINGS["row1"].world(seed=0)
+    found = summary(play(contestant("dyclu", world), world, look=100))
+    assert found.regret == pytest.approx(PUBLISHED["row1"]["dyclu"], rel=0.15)
+    assert found.alarms_missed <= 3
+    assert found.alarms_false <= 5
