@@ -6,8 +6,8 @@ come to resemble them. Ids count up from 0 and are never reused.
 
 Beside the sums, the book keeps what the tests would otherwise compute again and again: a
 generalised inverse of the gram, the least-squares estimate and the rank. An observation changes
-them by a rank-one update; they are computed afresh while the contexts do not span the space,
-while the gram is nearly singular, and every `REFRESH` observations: rounding cannot pile up.
+them by a rank-one update; they are computed afresh where it adds a direction, while the gram is
+nearly singular, and every `REFRESH` observations: rounding cannot pile up.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Segments:
         of that error's own variance, ``σ² s = (y − xᵀϑ)² / (1 + xᵀA⁻x)``, if the context lies in
         the span of the segment's contexts; otherwise there is no prediction to compare it with.
         """
-        if not self._spans(id, context):
+        if not (context.any() and self.spans(id, context)):
             return 0.0, 0
         leverage = max(0.0, float(context @ self.inverse[id] @ context))
         error = reward - float(context @ self.theta[id])
@@ -196,13 +196,20 @@ class Segments:
         self.surprises[id], self.neighbours[id] = (), no_ids()
         return id
 
-    def add(self, id: int, context: FloatArray, reward: float) -> None:
-        """Add one observation to a segment."""
+    def spans(self, id: int, context: FloatArray) -> bool:
+        """Tell whether a context lies in the span of those a segment has seen."""
+        if self.rank[id] == self.dim:
+            return True
+        more = self.gram[id] + np.outer(context, context)
+        return bool(rank(more, self.count[id] + 1) <= self.rank[id])
+
+    def add(self, id: int, context: FloatArray, reward: float, *, spanned: bool) -> None:
+        """Add one observation to a segment, given what `spans` says of its context."""
         self.gram[id] += np.outer(context, context)
         self.moment[id] += reward * context
         self.energy[id] += reward**2
         self.count[id] += 1
-        if self._trusts_update(id):
+        if spanned and self._trusts_update(id):
             column = self.inverse[id] @ context
             self.inverse[id] -= np.outer(column, column / (1 + context @ column))
         else:
@@ -210,16 +217,9 @@ class Segments:
             self.inverse[id] = pseudo_inverse(self.gram[id], self.count[id])
         self.theta[id] = self.inverse[id] @ self.moment[id]
 
-    def _spans(self, id: int, context: FloatArray) -> bool:
-        if self.rank[id] == self.dim or not context.any():
-            return bool(context.any())
-        more = self.gram[id] + np.outer(context, context)
-        return bool(rank(more, self.count[id] + 1) <= self.rank[id])
-
     def _trusts_update(self, id: int) -> bool:
         return bool(
-            self.rank[id] == self.dim
-            and self.count[id] % REFRESH
+            self.count[id] % REFRESH
             and self.gram[id].trace() * self.inverse[id].trace() < CONDITION
         )
 

@@ -19,7 +19,7 @@ def book_of(*sets: tuple[Array, Array]) -> Segments:
     for user, (X, y) in enumerate(sets):
         id = book.start(user)
         for x, reward in zip(X, y, strict=True):
-            book.add(id, x, float(reward))
+            book.add(id, x, float(reward), spanned=book.spans(id, x))
     return book
 
 
@@ -86,7 +86,7 @@ def test_a_wrong_inverse_is_put_right_at_the_next_refresh() -> None:
     X = rng.normal(size=(REFRESH, 3))
     book = book_of((X[:-1], X[:-1].sum(axis=1)))
     book.inverse[0] *= 1.01
-    book.add(0, X[-1], float(X[-1].sum()))
+    book.add(0, X[-1], float(X[-1].sum()), spanned=True)
     np.testing.assert_allclose(book.inverse[0], np.linalg.inv(X.T @ X), rtol=1e-9)
 
 
@@ -95,7 +95,7 @@ def test_ids_are_never_reused_and_rows_survive_growth() -> None:
     for step in range(100):
         id = book.start(step % 3)
         assert id == step
-        book.add(id, np.array([1.0, step]), 1.0)
+        book.add(id, np.array([1.0, step]), 1.0, spanned=False)
     assert [int(book.count[id]) for id in range(100)] == [1] * 100
     assert [book.gram[id][1, 1] for id in range(100)] == [step**2 for step in range(100)]
     assert book.open == {0: 99, 1: 97, 2: 98}

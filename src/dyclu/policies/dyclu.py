@@ -122,7 +122,7 @@ class DyClu:
         else:
             book.surprises[mine] = recent
             if not surprised:
-                book.add(mine, x, y)
+                book.add(mine, x, y, spanned=df == 1)
 
         found = neighbours(book, mine, noise=self._noise(), level=self.neighbour_level)
         book.neighbours[mine] = found
