@@ -101,11 +101,16 @@ class Plan:
 
     @property
     def delay(self) -> float:
-        """Rounds from a change to the last surprise needed, on average.
+        """Rounds from a change to its alarm, on average; right to a factor of two.
 
-        Also to the alarm, if they fall within one window: see `alarm_within`.
+        With `k` surprises needed in a window of `w`: the time for the first ``k − 1``, and then the
+        wait for one that finds ``k − 1`` others in the ``w − 1`` rounds before it.
         """
-        return math.inf if self.surprises_needed is None else self.surprises_needed / self.surprise
+        if self.surprises_needed is None:
+            return math.inf
+        others = self.surprises_needed - 1
+        met = float(bdtrc(others - 1, self.window - 1, self.surprise)) if others else 1.0
+        return (others + 1 / met) / self.surprise if met else math.inf
 
     @property
     def window_wanted(self) -> float:

@@ -73,6 +73,21 @@ def test_surprise_and_delay_are_what_a_simulation_finds() -> None:
     assert np.median(delays) == pytest.approx(PLAN.delay, rel=0.25)
 
 
+@pytest.mark.parametrize("noise", [0.09, 0.15, 0.2])
+def test_delay_is_the_wait_for_enough_surprises_in_one_window(noise: float) -> None:
+    # At the plan's own chance of a surprise; 200 waits have a standard error of 7 %.
+    plan = Plan(dim=25, noise=noise, separation=0.9)
+    rng, waits = np.random.default_rng(2), []
+    for _ in range(200):
+        times: list[int] = []
+        now = 0
+        while len(times) < 5 or times[-1] - times[-5] >= plan.window:
+            now += int(rng.geometric(plan.surprise))
+            times.append(now)
+        waits.append(now)
+    assert plan.delay / 2 < np.mean(waits) < plan.delay * 2
+
+
 def test_observations_needed_are_the_least() -> None:
     for power in (0.5, 0.9, 0.99):
         needed = PLAN.observations_for(power)
