@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -22,35 +22,23 @@ import typer
 
 from dyclu import __version__
 from dyclu.errors import DycluError, MissingExtra, OptionError
-from dyclu.policies import DyClu, LinUCB, Uniform
-from dyclu.policy import Policy
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-    from rich.table import Table
-
+    from dyclu.policy import Policy
     from dyclu.sim import Run, Summary, World
+    from dyclu.sim.demo import Trial
+    from dyclu.sim.document import Document
+    from dyclu.sim.lastfm_study import LastFMStudy
     from dyclu.sim.plan import Plan
-    from dyclu.sim.report import Document
-    from dyclu.sim.report import Table as Rows
-    from dyclu.sim.results import LastFMStudy, Study
-    from dyclu.sim.sweep import Result
+    from dyclu.sim.records import Result
+    from dyclu.sim.studies import Study
 
 REFUSED = 2
 INTERRUPTED = 130
 """Exit statuses: what was asked for cannot be done; Ctrl-C, as shells count it (128 + SIGINT)."""
 
-WATCHED = "DyClu"
-"""The contestant whose alarms are shown in the picture."""
-
-UNLIMITED = 10_000
-"""A width that no table reaches."""
-
 MOST = 10_000
 """Longest list of numbers."""
-
-A_DAY = 86_400.0
-"""Seconds over which the speed of a sweep is taken: a single run may last minutes."""
 
 
 class What(StrEnum):
@@ -169,8 +157,11 @@ def demo(
     pip install 'dyclu[plots]'.
     """
     from dyclu.sim import Population, summary
-    from dyclu.sim.report import CAPTION, HEADER, check_writable, rows
-    from dyclu.sim.report import Table as Rows
+    from dyclu.sim.demo import Trial
+    from dyclu.sim.document import Table
+    from dyclu.sim.report import CAPTION, HEADER, rows
+    from dyclu.sim.terminal import print_table
+    from dyclu.storage import check_writable
 
     setting = Population(
         users=users,
@@ -181,7 +172,7 @@ def demo(
         longest=max(1, rounds // 2),
         noise=noise,
     )
-    trial = _Trial(world=setting.world(seed), seed=seed, tell_noise=tell_noise)
+    trial = Trial(world=setting.world(seed), seed=seed, tell_noise=tell_noise)
     if not no_picture:
         check_writable(out)
     talks = not (quiet or as_json)
@@ -191,13 +182,13 @@ def demo(
     runs = _play_all(trial.contestants(), trial.world, quiet=quiet)
     summaries = {name: summary(run) for name, run in runs.items()}
     if talks:
-        _print_table(Rows(header=HEADER, rows=tuple(rows(summaries)), note=CAPTION))
+        print_table(Table(header=HEADER, rows=tuple(rows(summaries)), note=CAPTION))
 
     files = [] if no_picture else _pictures(out, trial, runs, summaries)
     if talks:
         _say_written(files)
     if as_json:
-        typer.echo(_document(trial, summaries, files))
+        _print_json({**trial.numbers(summaries), "files": [str(file) for file in files]})
 
 
 @app.command()
@@ -228,10 +219,8 @@ def reproduce(
     table1 is the paper's nine simulated settings, figure2 its three environments, lastfm its
     experiment with real people. At full size they take hours. Every run is stored as it is done, in
     OUT/runs: the same command goes on where it was stopped. Results (CSV) and report (Markdown,
-    HTML, PNG) go to a folder of their own in OUT. Last.fm is always run on this machine.
+    HTML, PNG) go to a folder of their own in OUT.
     """
-    if dask is not None and what is What.LASTFM:
-        raise OptionError("lastfm is always run on this machine; leave out --dask")
     studies = _studies(
         what,
         rows=None if rows is None else _numbers(rows, "rows"),
@@ -275,8 +264,9 @@ def simulate(
     reported as by dyclu reproduce, and the same command goes on where it was stopped.
     """
     from dyclu.sim import Population
-    from dyclu.sim.results import CONTESTANTS, Study
-    from dyclu.sim.sweep import Job
+    from dyclu.sim.cast import CONTESTANTS
+    from dyclu.sim.jobs import Job
+    from dyclu.sim.studies import Study
 
     setting = Population(
         users=users,
@@ -338,8 +328,9 @@ def plan(
     (plan.png), which needs matplotlib: pip install 'dyclu[plots]'.
     """
     from dyclu.sim.plan import Plan
-    from dyclu.sim.report import check_writable
-    from dyclu.sim.results import plan_numbers, plan_tables
+    from dyclu.sim.plan_report import plan_numbers, plan_tables
+    from dyclu.sim.terminal import print_table
+    from dyclu.storage import check_writable
 
     planned = Plan(
         dim=dim,
@@ -356,11 +347,10 @@ def plan(
     numbers = plan_numbers(planned)
     files = [] if no_picture else _plan_picture(planned, out / "plan.png")
     if as_json:
-        document = {"version": __version__, **numbers, "files": [str(file) for file in files]}
-        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+        _print_json({"version": __version__, **numbers, "files": [str(file) for file in files]})
         return
     for table in plan_tables(numbers):
-        _print_table(table)
+        print_table(table)
     _say_written(files)
 
 
@@ -374,8 +364,10 @@ def _studies(
     data: Path | None,
 ) -> list[Study | LastFMStudy]:
     """Return the studies that were asked for; all that can be checked of them has been."""
+    from dyclu.sim.cast import CONTESTANTS, LISTENERS
     from dyclu.sim.lastfm import WHERE
-    from dyclu.sim.results import CONTESTANTS, LISTENERS, LastFMStudy, figure2, table1
+    from dyclu.sim.lastfm_study import LastFMStudy
+    from dyclu.sim.studies import figure2, table1
 
     wanted = [one for one in What if what in (one, What.ALL) and one is not What.ALL]
     if rows is not None and What.TABLE1 not in wanted:
@@ -408,7 +400,7 @@ class _Plant:
     @classmethod
     def at(cls, store: Path, *, jobs: int | None, dask: str | None) -> _Plant:
         """Return a plant that can be used: the folder takes files."""
-        from dyclu.sim.report import check_writable
+        from dyclu.storage import check_writable
         from dyclu.validation import as_whole
 
         if jobs is not None:
@@ -418,9 +410,11 @@ class _Plant:
 
     def conduct(self, study: Study | LastFMStudy, *, command: str, folder: Path) -> None:
         """Make all runs of a study, write its files, print its first table."""
-        from dyclu.sim.report import check_writable, write_report
+        from dyclu.sim.page import write_report
+        from dyclu.sim.records import write_csv, write_timing
         from dyclu.sim.results import machine
-        from dyclu.sim.sweep import write_csv, write_timing
+        from dyclu.sim.terminal import print_table
+        from dyclu.storage import check_writable
 
         check_writable(folder)
         results = self._results(study)
@@ -430,13 +424,15 @@ class _Plant:
         document = _document_of(study, results, {"command": command, **machine()})
         files = write_report(document, folder)
         typer.echo(document.title)
-        _print_table(document.table)
+        print_table(document.table)
         if document.warning:
             typer.echo(document.warning)
         _say_written([*tables, *files])
 
     def _results(self, study: Study | LastFMStudy) -> list[Result]:
-        with _warnings_told(), _progress() as progress:
+        from dyclu.sim.terminal import progress_bars
+
+        with _warnings_told(), progress_bars() as progress:
             task = progress.add_task(study.name, total=None)
             try:
                 return study.make(
@@ -483,8 +479,8 @@ def _document_of(
 
 def _plan_picture(planned: Plan, path: Path) -> list[Path]:
     """Write the picture of a plan; without matplotlib, say how to get it and write none."""
-    from dyclu.sim.report import write_png
-    from dyclu.sim.results import plan_figure
+    from dyclu.sim.drawing import write_png
+    from dyclu.sim.plan_report import plan_figure
 
     _hush_matplotlib()
     try:
@@ -498,6 +494,10 @@ def _plan_picture(planned: Plan, path: Path) -> list[Path]:
 def _hush_matplotlib() -> None:
     """Keep back matplotlib's remarks on its caches, which no reader of stderr asked for."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
+
+
+def _print_json(document: Mapping[str, object]) -> None:
+    typer.echo(json.dumps(document, indent=2, allow_nan=False))
 
 
 def _say_written(files: Sequence[Path]) -> None:
@@ -550,134 +550,24 @@ def _numbers(text: str, name: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(number for numbers in spans for number in numbers))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Trial:
-    """What the demo plays, and how it is put into words."""
-
-    world: World
-    seed: int
-    tell_noise: bool
-
-    def contestants(self) -> dict[str, Policy]:
-        dim = self.world.setting.dim
-        noise = self.world.setting.noise if self.tell_noise else None
-        return {
-            "uniform": Uniform(dim, seed=self.seed),
-            "LinUCB": LinUCB(dim, noise=noise),
-            WATCHED: DyClu(dim, noise=noise),
-        }
-
-    @property
-    def introduction(self) -> str:
-        setting = self.world.setting
-        changes = sum(len(self.world.changes(user)) for user in range(setting.users))
-        return (
-            f"{setting.users} users share {setting.parameters} tastes; {setting.rounds} rounds "
-            f"each, {changes} changes in all (seed {self.seed})"
-        )
-
-    @property
-    def command(self) -> str:
-        """The command line that gives the same run."""
-        setting = self.world.setting
-        options = ("users", "rounds", "dim", "parameters", "noise")
-        chosen = [f"--{name}={getattr(setting, name)}" for name in options]
-        flag = ["--tell-noise"] if self.tell_noise else []
-        return " ".join(["dyclu demo", *chosen, *flag, f"--seed={self.seed}"])
-
-
 def _play_all(contestants: Mapping[str, Policy], world: World, *, quiet: bool) -> dict[str, Run]:
     from dyclu.sim import play
+    from dyclu.sim.terminal import bar, progress_bars
 
-    with _progress(quiet=quiet) as progress:
+    with progress_bars(quiet=quiet) as progress:
         return {
-            name: play(policy, world, progress=_bar(progress, name, len(world)))
+            name: play(policy, world, progress=bar(progress, name, len(world)))
             for name, policy in contestants.items()
         }
 
 
-def _progress(*, quiet: bool = False) -> Progress:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left:"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        speed_estimate_period=A_DAY,
-        disable=quiet or not console.is_terminal,
-    )
-
-
-def _bar(progress: Progress, name: str, total: int) -> Callable[[int], None]:
-    task = progress.add_task(name, total=total)
-    return lambda done: progress.update(task, completed=done)
-
-
-def _print_table(table: Rows) -> None:
-    """Print a table as it is, or on its side, or cell by cell: the first that fits."""
-    from rich.console import Console
-
-    # What is printed is text, not markup: a policy may be called anything.
-    console = Console(highlight=False, markup=False, emoji=False)
-    lines = [table.header, *table.rows]
-    forms = (
-        _table(lines),
-        _table([[name.replace(" ", "\n") for name in table.header], *table.rows]),
-        _table(list(zip(*lines, strict=True))),
-        _table(_cell_by_cell(table)),
-    )
-    unlimited = console.options.update(width=UNLIMITED)
-    widths = [console.measure(form, options=unlimited).maximum for form in forms]
-    fitting = [form for form, width in zip(forms, widths, strict=True) if width <= console.width]
-    console.print((fitting or forms)[0 if fitting else -1])
-    if table.note:
-        console.print(table.note)
-
-
-def _cell_by_cell(table: Rows) -> list[tuple[str, str, str]]:
-    from dyclu.sim.report import one_line
-
-    named = [
-        (row[0], name, one_line(cell))
-        for row in table.rows
-        for name, cell in zip(table.header[1:], row[1:], strict=True)
-    ]
-    return [(table.header[0], "", ""), *named]
-
-
-def _table(lines: Sequence[Sequence[str]]) -> Table:
-    """Return a table whose first line is the header and whose first column names the lines."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    header, *body = lines
-    for i, name in enumerate(header):
-        table.add_column(name, justify="right" if i else "left", overflow="fold")
-    for line in body:
-        table.add_row(*line)
-    return table
-
-
 def _pictures(
-    folder: Path, trial: _Trial, runs: Mapping[str, Run], summaries: Mapping[str, Summary]
+    folder: Path, trial: Trial, runs: Mapping[str, Run], summaries: Mapping[str, Summary]
 ) -> list[Path]:
     """Write picture and page; without matplotlib, say how to get it and write none."""
-    from dyclu.sim.report import figure, write_html, write_png
+    from dyclu.sim.demo import WATCHED
+    from dyclu.sim.drawing import write_png
+    from dyclu.sim.report import figure, write_html
 
     _hush_matplotlib()
     try:
@@ -700,16 +590,3 @@ def _pictures(
         },
     )
     return [png, page]
-
-
-def _document(trial: _Trial, summaries: Mapping[str, Summary], files: list[Path]) -> str:
-    document = {
-        "version": __version__,
-        "command": trial.command,
-        "seed": trial.seed,
-        "tell_noise": trial.tell_noise,
-        "setting": asdict(trial.world.setting),
-        "policies": {name: asdict(summary) for name, summary in summaries.items()},
-        "files": [str(file) for file in files],
-    }
-    return json.dumps(document, indent=2, allow_nan=False)

@@ -11,10 +11,16 @@
     │   ├── ForeignFile                     was not written by `save`
     │   ├── DamagedFile                     truncated or altered since
     │   └── NewerFile                       written by a later version of dyclu
-    └── MissingExtra       (ImportError)  an optional dependency is not installed
+    ├── MissingExtra       (ImportError)  an optional dependency is not installed
+    └── SweepFailed        (RuntimeError) runs of a sweep that could not be made
 
 Every message says what was got, what was expected and what to do.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 
 class DycluError(Exception):
@@ -55,3 +61,17 @@ class NewerFile(FileError):  # noqa: N818
 
 class MissingExtra(DycluError, ImportError):  # noqa: N818
     """An optional dependency is not installed."""
+
+
+class SweepFailed(DycluError, RuntimeError):  # noqa: N818
+    """A sweep some of whose runs could not be made; all the others are stored.
+
+    Attributes
+    ----------
+    failures : dict of job to BaseException
+        Why each of them failed.
+    """
+
+    def __init__(self, message: str, failures: Mapping[Any, BaseException]) -> None:
+        super().__init__(message)
+        self.failures = dict(failures)

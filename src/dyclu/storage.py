@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -180,3 +181,27 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those it is in, unless it is there."""
+    with _explaining(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def check_writable(folder: Path) -> None:
+    """Make the folder if need be, and find out by trying whether it takes files."""
+    make_folder(folder)
+    with _explaining(folder), TemporaryFile(dir=folder):
+        pass
+
+
+@contextmanager
+def _explaining(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileError(
+            f"cannot write {folder} ({error.strerror or error}); "
+            "name a folder that you may write to, on a disk with space"
+        ) from None

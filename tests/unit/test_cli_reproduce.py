@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from dyclu.cli import MOST, _numbers, _seeds, app
 from dyclu.errors import OptionError
-from dyclu.sim import Population, results, sweep
+from dyclu.sim import Population, records, studies
 
 TINY = [
     "--users=3",
@@ -84,14 +84,14 @@ def out(tmp_path: Path) -> Path:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make quick runs even quicker."""
-    monkeypatch.setattr(results, "QUICK_USERS", 3)
-    monkeypatch.setattr(results, "QUICK_SHARE", 50)
+    monkeypatch.setattr(studies, "QUICK_USERS", 3)
+    monkeypatch.setattr(studies, "QUICK_SHARE", 50)
 
 
 @pytest.fixture
 def no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail if a run begins."""
-    monkeypatch.setattr(results, "sweep", not_to_be_called)
+    monkeypatch.setattr(studies, "sweep", not_to_be_called)
 
 
 # Lists.
@@ -137,11 +137,11 @@ def test_a_simulation_is_a_table_of_runs_and_a_report(out: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     rows = table(out / "results.csv")
-    assert list(rows[0]) == list(sweep.COLUMNS)
+    assert list(rows[0]) == list(records.COLUMNS)
     assert [(row["policy"], row["seed"]) for row in rows] == [
         (policy, seed) for policy in ("linucb", "uniform") for seed in "012"
     ]
-    assert list(table(out / "timing.csv")[0]) == [*sweep.LABELS, *sweep.TIMES]
+    assert list(table(out / "timing.csv")[0]) == [*records.LABELS, *records.TIMES]
     files = {path.name for path in out.iterdir()}
     report = {"results.csv", "timing.csv", "simulation.png", "report.md", "report.html"}
     assert files == report | {"runs"}
@@ -307,7 +307,6 @@ def test_quick_studies_share_a_store_and_have_reports_of_their_own(out: Path) ->
         (["table1", "--policies=fractions:Fraction"], "'fractions:Fraction' makes a Fraction"),
         (["lastfm"], "lastfm needs --data with the Last.fm data set; get the data set"),
         (["all"], "all needs --data with the Last.fm data set; get the data set"),
-        (["lastfm", "--dask=tcp://127.0.0.1:1"], "lastfm is always run on this machine"),
         (["lastfm", "--data=/nowhere"], "cannot read /nowhere/user_taggedartists.dat"),
     ],
 )

@@ -1,15 +1,14 @@
 """Section 4's Last.fm experiment: real people, three in a row behind every user, rewards 0 or 1.
 
 `LastFM` is what the files say, `Stream` one draw of an experiment from it, `Event` what happens
-when a user comes by, `Listening` what a policy made of it all. The files are not part of this
-package; `LastFM.read` takes the folder they were unpacked to.
+when a user comes by. The files are not part of this package; `LastFM.read` takes the folder they
+were unpacked to.
 """
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -21,11 +20,11 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
 from dyclu.chance import Chance
-from dyclu.errors import FileError, OptionError, ShapeError
-from dyclu.policy import Ids, Policy
-from dyclu.sim.play import REPORT_EVERY
+from dyclu.errors import FileError, OptionError
+from dyclu.policy import Ids
+from dyclu.sim.draws import distinct
 from dyclu.sim.population import CHUNK, Seed
-from dyclu.validation import FloatArray, as_dim, as_probability, as_whole
+from dyclu.validation import FloatArray, as_dim, as_whole
 
 Scaling = Literal["largest", "unit", "none"]
 Order = Literal["shuffled", "dated", "published"]
@@ -46,9 +45,6 @@ WHERE = (
 
 DAY_MONTH_YEAR = np.array([1, 100, 10_000])
 """What a day, a month and a year count in a date that is written as one number."""
-
-MILESTONES = (0.1, 0.5, 1.0)
-"""Shares of a stream at which results are told."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -287,97 +283,10 @@ class Stream:
         user, person, index = self.user[part], self.person[part], range(len(self))[part]
         place = rng.integers(self.offered, size=len(index))
         room = (~self.known).sum(axis=1)[person]
-        others = strangers[person[:, None], _distinct(rng, room, self.offered - 1)]
+        others = strangers[person[:, None], distinct(rng, room, self.offered - 1)]
         arms = self.source.features[_inserted(others, self.artist[part], place)]
         arms.flags.writeable = False
         return map(Event, index, user.tolist(), person.tolist(), arms, place.tolist())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Listening:
-    """What a policy made of a stream, one entry per event.
-
-    Attributes
-    ----------
-    stream : Stream
-        What it was offered.
-    reward : array
-        1 where it chose the positive artist, 0 elsewhere.
-    changed : bool array
-        As in `Outcome`.
-    seconds : array
-        Time inside `decide` and `learn`.
-    """
-
-    stream: Stream
-    reward: FloatArray
-    changed: Flags
-    seconds: FloatArray
-
-    def __post_init__(self) -> None:
-        for array in (self.reward, self.changed, self.seconds):
-            array.flags.writeable = False
-
-    def __len__(self) -> int:
-        return len(self.reward)
-
-
-def listen(
-    policy: Policy,
-    stream: Stream,
-    *,
-    progress: Callable[[int], object] | None = None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Listening:
-    """Let a policy serve every event of a stream, and learn from every reward.
-
-    Parameters
-    ----------
-    policy : Policy
-        Changed by listening.
-    stream : Stream
-        What to serve.
-    progress : callable or None
-        Told the number of events served, now and then and at the end.
-    clock : callable
-        Seconds since any moment.
-    """
-    reward, seconds = np.empty(len(stream)), np.empty(len(stream))
-    changed = np.empty(len(stream), dtype=np.bool_)
-    for event in stream:
-        i = event.index
-        reward[i], changed[i], seconds[i] = _serve(policy, event, clock)
-        done = i + 1
-        if progress is not None and (done % REPORT_EVERY == 0 or done == len(stream)):
-            progress(done)
-    return Listening(stream=stream, reward=reward, changed=changed, seconds=seconds)
-
-
-def normalised(listening: Listening, *, against: Listening | None = None) -> FloatArray:
-    """Return the accumulated reward after each event, as a ratio to that of random choice.
-
-    Uniformly random choice is stood in for by its exact expectation, ``t / offered`` after t
-    events, whatever its luck; `against` divides by a run instead, of `Uniform` or any other
-    policy, and is nan until that run has had a reward.
-    """
-    mine = np.cumsum(listening.reward)
-    random = _random_choice(listening) if against is None else np.cumsum(against.reward)
-    if len(random) != len(mine):
-        raise ShapeError(
-            f"against has {len(random)} events, expected {len(mine)}; let it serve the same stream"
-        )
-    ratio: FloatArray = np.full(len(mine), np.nan)
-    return np.divide(mine, random, out=ratio, where=random > 0)
-
-
-def milestones(curve: FloatArray, *, shares: Sequence[float] = MILESTONES) -> tuple[float, ...]:
-    """Return a curve's values where these shares of it have passed.
-
-    >>> milestones(np.arange(1.0, 21.0))
-    (2.0, 10.0, 20.0)
-    """
-    passed = [1.0 if share == 1 else as_probability(share, "shares") for share in shares]
-    return tuple(float(curve[max(round(share * len(curve)), 1) - 1]) for share in passed)
 
 
 def tf_idf(counts: Any) -> Any:
@@ -391,21 +300,6 @@ def tf_idf(counts: Any) -> Any:
     """
     artists = counts.shape[0]
     return counts * np.log(artists / (counts > 0).sum(axis=0))
-
-
-def _serve(policy: Policy, event: Event, clock: Callable[[], float]) -> tuple[float, bool, float]:
-    start = clock()
-    decision = policy.decide(event.user, event.arms)
-    deciding = clock() - start
-    context, reward = event.arms[decision.arm], event.reward(decision.arm)
-    start = clock()
-    outcome = policy.learn(event.user, context, reward)
-    return reward, outcome.changed, deciding + (clock() - start)
-
-
-def _random_choice(listening: Listening) -> FloatArray:
-    """Return what uniformly random choice is expected to have had after each event."""
-    return np.arange(1, len(listening) + 1) / listening.stream.offered
 
 
 def _check_name(value: object, name: str, choices: Any) -> None:
@@ -521,20 +415,6 @@ def _turns(user: Ids, serving: Serving, rng: np.random.Generator) -> Ids:
     turns = np.empty(len(user), dtype=np.intp)
     turns[np.argsort(rng.permutation(user), kind="stable")] = np.arange(len(user))
     return turns
-
-
-def _distinct(rng: np.random.Generator, room: Ids, count: int) -> Ids:
-    """Return for each row `count` distinct numbers below its room, in random order.
-
-    By Floyd's algorithm: the i-th number is drawn from the first ``room − count + i + 1``; if it is
-    in the row already, the last of these, which cannot be, takes its place.
-    """
-    last = room[:, None] - count + np.arange(count)
-    drawn = rng.integers(last + 1)
-    for i in range(1, count):
-        taken = (drawn[:, :i] == drawn[:, i : i + 1]).any(axis=1)
-        drawn[taken, i] = last[taken, i]
-    return rng.permuted(drawn, axis=1)
 
 
 def _inserted(others: Ids, artist: Ids, place: Ids) -> Ids:

@@ -81,17 +81,30 @@ def detections(run: Run) -> Detections:
     # Users are served in turn, so that round `time · users + user` is row `time`, column `user`.
     alarms = run.changed.reshape(-1, len(users))
     changes = [run.world.changes(user) for user in users]
-    delays = tuple(
+    found = tuple(
         chain.from_iterable(
-            _delays(np.flatnonzero(alarms[:, user]), changes[user]) for user in users
+            delays(np.flatnonzero(alarms[:, user]), changes[user]) for user in users
         )
     )
     return Detections(
-        true=len(delays),
-        false=int(alarms.sum()) - len(delays),
-        missed=sum(map(len, changes)) - len(delays),
-        delays=delays,
+        true=len(found),
+        false=int(alarms.sum()) - len(found),
+        missed=sum(map(len, changes)) - len(found),
+        delays=found,
     )
+
+
+def delays(alarms: Ids, changes: Ids) -> list[int]:
+    """Return the delay of each detected change of one user.
+
+    >>> delays(np.array([3, 12, 14, 30]), np.array([10, 20, 30]))
+    [2, 0]
+    """
+    period, first = np.unique(np.searchsorted(changes, alarms, side="right"), return_index=True)
+    # Period 0 lies before the first change: an alarm in it detects nothing.
+    detected = period > 0
+    found: list[int] = (alarms[first[detected]] - changes[period[detected] - 1]).tolist()
+    return found
 
 
 def summary(run: Run) -> Summary:
@@ -110,19 +123,6 @@ def summary(run: Run) -> Summary:
         seconds=seconds,
         rounds_per_second=len(run) / seconds if seconds else None,
     )
-
-
-def _delays(alarms: Ids, changes: Ids) -> list[int]:
-    """Return the delay of each detected change of one user.
-
-    >>> _delays(np.array([3, 12, 14, 30]), np.array([10, 20, 30]))
-    [2, 0]
-    """
-    period, first = np.unique(np.searchsorted(changes, alarms, side="right"), return_index=True)
-    # Period 0 lies before the first change: an alarm in it detects nothing.
-    detected = period > 0
-    delays: list[int] = (alarms[first[detected]] - changes[period[detected] - 1]).tolist()
-    return delays
 
 
 def _mean(values: FloatArray) -> float | None:

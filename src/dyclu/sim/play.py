@@ -6,13 +6,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dyclu.policy import Decision, Ids, Outcome, Policy
-from dyclu.sim.population import Round, World
+from dyclu.sim.population import World
 from dyclu.validation import FloatArray, as_whole
 
 REPORT_EVERY = 100
@@ -35,6 +35,21 @@ ROW = np.dtype(
     ]
 )
 """What is noted of a round: the arrays of a `Run`."""
+
+
+class Visit(Protocol):
+    """What a policy is served: somebody who comes by, whatever the world."""
+
+    @property
+    def user(self) -> int:
+        """Who comes by."""
+
+    @property
+    def arms(self) -> FloatArray:
+        """What may be chosen, shape (offered, dim)."""
+
+    def reward(self, arm: int) -> float:
+        """Return what an arm brings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,6 +95,19 @@ class Run:
         return len(self.arm)
 
 
+def serve(
+    policy: Policy, turn: Visit, clock: Callable[[], float]
+) -> tuple[Decision, Outcome, float]:
+    """Let a policy choose and learn once; return what it did, and the seconds it took."""
+    start = clock()
+    decision = policy.decide(turn.user, turn.arms)
+    deciding = clock() - start
+    context, reward = turn.arms[decision.arm], turn.reward(decision.arm)
+    start = clock()
+    outcome = policy.learn(turn.user, context, reward)
+    return decision, outcome, deciding + (clock() - start)
+
+
 def play(
     policy: Policy,
     world: World,
@@ -108,7 +136,7 @@ def play(
     rows = np.empty(len(world), ROW)
     holdings = _Holdings(len(world.parameters))
     for turn in world:
-        decision, outcome, seconds = _serve(policy, turn, clock)
+        decision, outcome, seconds = serve(policy, turn, clock)
         holdings.note(outcome, turn.parameter)
         looked = turn.time % look == 0
         quality = holdings.quality(outcome, turn.parameter) if looked else UNKNOWN
@@ -126,18 +154,6 @@ def play(
         if progress is not None and (done % REPORT_EVERY == 0 or done == len(world)):
             progress(done)
     return Run(world=world, **{name: _column(rows, name) for name in ROW.fields or ()})
-
-
-def _serve(
-    policy: Policy, turn: Round, clock: Callable[[], float]
-) -> tuple[Decision, Outcome, float]:
-    start = clock()
-    decision = policy.decide(turn.user, turn.arms)
-    deciding = clock() - start
-    context, reward = turn.arms[decision.arm], turn.reward(decision.arm)
-    start = clock()
-    outcome = policy.learn(turn.user, context, reward)
-    return decision, outcome, deciding + (clock() - start)
 
 
 def _distance(theta: FloatArray | None, true: FloatArray) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 
 from dyclu.errors import OptionError
 from dyclu.policy import Ids
+from dyclu.sim.draws import distinct
 from dyclu.validation import FloatArray, as_positive, as_whole
 
 Seed = int | np.random.SeedSequence | np.random.Generator
@@ -110,7 +111,8 @@ class World:
         index = np.arange(start, min(start + CHUNK, len(self)))
         time, user = np.divmod(index, self.setting.users)
         parameter = self.truth[user, time]
-        arms = self.table[_pools(pools, len(index), len(self.table), self.setting.offered)]
+        room = np.full(len(index), len(self.table))
+        arms = self.table[distinct(pools, room, self.setting.offered)]
         means = np.einsum("nkd,nd->nk", arms, self.parameters[parameter])
         noise = self.setting.noise * noises.standard_normal(len(index))
         arms.flags.writeable = means.flags.writeable = False
@@ -258,17 +260,3 @@ def _starts(setting: Population, rng: np.random.Generator) -> Ids:
     starts = np.zeros((setting.users, setting.rounds), dtype=np.intp)
     starts[:, 0] = starts[user, ends[user, period]] = 1
     return starts
-
-
-def _pools(rng: np.random.Generator, size: int, arms: int, offered: int) -> Ids:
-    """Return `size` rows of `offered` distinct arms in random order, by Floyd's algorithm.
-
-    The i-th arm is drawn from the first ``arms − offered + i + 1``; if it is in the row already,
-    the last of these, which cannot be, takes its place. The work does not grow with `arms`.
-    """
-    last = np.arange(arms - offered, arms)
-    pools = rng.integers(last + 1, size=(size, offered))
-    for i in range(1, offered):
-        taken = (pools[:, :i] == pools[:, i : i + 1]).any(axis=1)
-        pools[taken, i] = last[i]
-    return rng.permuted(pools, axis=1)

@@ -18,20 +18,17 @@ from scipy.sparse import csr_array
 from dyclu.errors import FileError, OptionError, ShapeError
 from dyclu.policies.uniform import Uniform
 from dyclu.policy import Decision, Outcome
+from dyclu.sim.draws import distinct
 from dyclu.sim.lastfm import (
     LISTENED,
     TAGGED,
     Event,
     LastFM,
-    Listening,
     Stream,
-    _distinct,
     _turns,
-    listen,
-    milestones,
-    normalised,
     tf_idf,
 )
+from dyclu.sim.listening import Listening, listen, milestones, normalised
 from dyclu.sim.play import REPORT_EVERY
 
 REAL = Path(__file__).parents[4] / "shared" / "data" / "lastfm"
@@ -400,7 +397,7 @@ def test_all_ordered_choices_of_negatives_are_equally_likely() -> None:
     # Rooms of 4 and 3 leave 12 and 6 ordered pairs: a count of N draws among k pairs has a
     # deviation of √(N(k − 1))/k, and five of them leave 18 normal counts a chance of 1e-5.
     room = np.tile([4, 3], 6_000)
-    drawn = _distinct(np.random.default_rng(12), room, 2)
+    drawn = distinct(np.random.default_rng(12), room, 2)
     for size, k in ((4, 12), (3, 6)):
         pairs = Counter(map(tuple, drawn[room == size].tolist()))
         assert set(pairs) == set(permutations(range(size), 2))

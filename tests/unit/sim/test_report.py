@@ -16,20 +16,12 @@ from matplotlib.patches import Rectangle
 
 from dyclu.errors import FileError, MissingExtra
 from dyclu.policies import Uniform
+from dyclu.sim.drawing import INK, LINES, write_png
 from dyclu.sim.measures import Summary, regret, summary
 from dyclu.sim.play import Run, play
 from dyclu.sim.population import Population
-from dyclu.sim.report import (
-    HEADER,
-    INK,
-    LINES,
-    check_writable,
-    figure,
-    rows,
-    telling_user,
-    write_html,
-    write_png,
-)
+from dyclu.sim.report import HEADER, figure, rows, telling_user, write_html
+from dyclu.storage import check_writable
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 

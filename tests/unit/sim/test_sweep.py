@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import os
@@ -12,34 +11,27 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import fields, replace
-from itertools import pairwise, permutations
+from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-import dyclu
-from dyclu.errors import DycluError, FileError, KindError, MissingExtra, OptionError
-from dyclu.policies import LinUCB, Uniform
-from dyclu.sim import paper
+from dyclu.errors import FileError, MissingExtra, OptionError
+from dyclu.policies import Uniform
+from dyclu.sim import cluster, workers
 from dyclu.sim import sweep as module
-from dyclu.sim.measures import Summary, regret, summary
-from dyclu.sim.play import play
+from dyclu.sim.jobs import digest
 from dyclu.sim.population import Population
 from dyclu.sim.sweep import (
-    ONE_THREAD,
     Job,
     Result,
     SweepFailed,
-    Timing,
-    checkpoints,
-    run,
     sweep,
     write_csv,
-    write_timing,
 )
+from dyclu.sim.workers import ONE_THREAD
 
 TINY = Population(users=4, parameters=2, dim=4, arms=20, offered=5, rounds=30, shortest=10)
 LONGER = replace(TINY, rounds=60)
@@ -119,185 +111,13 @@ def table(results: list[Result], path: Path) -> bytes:
     return path.read_bytes()
 
 
-# Jobs
-
-
-def test_keys_do_not_depend_on_the_order_of_fields() -> None:
-    given = {"users": 3, "dim": 4, "rounds": 9}
-    orders = [dict(order) for order in permutations(given.items())]
-    assert len({Job(Population(**order), "linucb").key for order in orders}) == 1
-
-
-def test_keys_are_of_the_configuration_not_of_its_name() -> None:
-    named = Job("row1", "dyclu", seed=2, rounds=100)
-    assert named.key == Job(Population(rounds=100), "dyclu", seed=2).key
-    assert named.key == Job(Population(rounds=7), "dyclu", seed=2, rounds=100).key
-
-
-def test_keys_of_different_configurations_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = [
-        Job("row1", "dyclu"),
-        Job("row2", "dyclu"),
-        Job("row1", "linucb"),
-        Job("row1", "shared-linucb"),
-        Job("row1", mine(marking)),
-        Job("row1", "dyclu", seed=1),
-        Job("row1", "dyclu", rounds=10),
-        Job(Population(noise=0.1), "dyclu"),
-    ]
-    keys = {job.key for job in jobs}
-    for name, value in (("RESULT_VERSION", 99), ("__version__", "99"), ("LOOK", 99)):
-        with monkeypatch.context() as changed:
-            changed.setattr(module, name, value)
-            keys.add(jobs[0].key)
-    monkeypatch.setattr(paper, "RIDGE", 99.0)
-    assert len(keys | {jobs[0].key}) == len(jobs) + 4
-
-
-def test_keys_are_the_same_in_every_process() -> None:
-    code = "from dyclu.sim.sweep import Job; print(Job('row3', 'dyclu', seed=4).key)"
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE
-    )
-    assert told.stdout.strip() == Job("row3", "dyclu", seed=4).key
-
-
-def test_an_own_policy_that_was_edited_is_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    source = tmp_path / "edited_policy.py"
-    source.write_text("from dyclu.policies.uniform import Uniform\nclass Mine: pass\n")
-    job = Job(TINY, "edited_policy:Mine")
-    before = job.key
-    assert before == job.key
-    source.write_text(source.read_text() + "# better now\n")
-    assert job.key != before
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "complaint"),
-    [
-        (lambda: Job("row10", "dyclu"), OptionError, "choose one of row1, row2, .*env3"),
-        (lambda: Job("row1", "dyclo"), OptionError, "choose one of uniform, linucb"),
-        (lambda: Job("row1", "dyclu", seed=-1), OptionError, "seed is -1"),
-        (lambda: Job("row1", "dyclu", seed=True), KindError, "seed is True"),
-        (lambda: Job("row1", "dyclu", rounds=0), OptionError, "rounds is 0"),
-    ],
-)
-def test_impossible_jobs_are_refused_at_once(
-    make: Callable[[], Job], error: type[DycluError], complaint: str
-) -> None:
-    with pytest.raises(error, match=complaint):
-        make()
-
-
-def test_a_setting_without_a_name_is_called_what_it_differs_in() -> None:
-    assert Job(replace(TINY, rounds=9), "dyclu").name == (
-        "users=4 parameters=2 dim=4 arms=20 offered=5 shortest=10"
-    )
-    assert Job(Population(), "dyclu").name == "row1"
-
-
-# Runs
-
-
-def test_a_result_is_what_playing_gives() -> None:
-    job = Job(TINY, "dyclu.policies:LinUCB", seed=3)
-    played = play(LinUCB(4), TINY.world(seed=3), look=25)
-    expected, result = summary(played), run(job)
-    timing = {field.name for field in fields(Timing)}
-    measured = {field.name for field in fields(Summary)} - timing
-    assert {name: getattr(result, name) for name in measured} == {
-        name: getattr(expected, name) for name in measured
-    }
-    assert (result.setting, result.policy, result.seed) == (job.name, job.policy, 3)
-    assert (result.rounds, result.version) == (30, dyclu.__version__)
-    assert result.timing.seconds > 0
-    assert result.curve == tuple(regret(played)[3::4])
-
-
-def test_results_are_equal_whatever_time_they_took() -> None:
-    first, second = run(Job(TINY, "uniform")), run(Job(TINY, "uniform"))
-    assert first == second
-    assert first.timing != second.timing
-    assert first != run(Job(TINY, "uniform", seed=1))
-
-
-@pytest.mark.parametrize("rounds", [1, 7, 249, 250, 251, 1000, 2500])
-def test_checkpoints_are_evenly_spaced_and_end_at_the_end(rounds: int) -> None:
-    points = [0, *checkpoints(rounds).tolist()]
-    steps = {later - earlier for earlier, later in pairwise(points)}
-    assert points[-1] == rounds
-    assert len(points) - 1 == min(rounds, 250)
-    assert steps <= {rounds // (len(points) - 1), rounds // (len(points) - 1) + 1}
-
-
-# Tables
-
-
-def outcome(**values: object) -> Result:
-    usual: dict[str, object] = {
-        "setting": "row1",
-        "policy": "dyclu",
-        "seed": 0,
-        "rounds": 10,
-        "regret": 0.1 + 0.2,
-        "alarms_true": 1,
-        "alarms_false": 2,
-        "alarms_missed": 3,
-        "median_delay": None,
-        "precision": 1.0,
-        "recall": 1 / 3,
-        "parameter_error": 1e-17,
-        "version": "1.0",
-        "curve": (0.1,),
-        "timing": Timing(seconds=2.0, rounds_per_second=5.0),
-    }
-    return Result(**(usual | values))  # type: ignore[arg-type]
-
-
-def test_the_table_has_a_line_per_run_in_order_and_exact_numbers(tmp_path: Path) -> None:
-    results = [
-        outcome(setting="row2"),
-        outcome(seed=10),
-        outcome(seed=9),
-        outcome(policy="club"),
-        outcome(rounds=5),
-    ]
-    assert table(results, tmp_path / "results.csv").decode() == (
-        "setting,policy,seed,rounds,regret,alarms_true,alarms_false,alarms_missed,median_delay,"
-        "precision,recall,parameter_error,version\n"
-        "row1,club,0,10,0.30000000000000004,1,2,3,,1.0,0.3333333333333333,1e-17,1.0\n"
-        "row1,dyclu,0,5,0.30000000000000004,1,2,3,,1.0,0.3333333333333333,1e-17,1.0\n"
-        "row1,dyclu,9,10,0.30000000000000004,1,2,3,,1.0,0.3333333333333333,1e-17,1.0\n"
-        "row1,dyclu,10,10,0.30000000000000004,1,2,3,,1.0,0.3333333333333333,1e-17,1.0\n"
-        "row2,dyclu,0,10,0.30000000000000004,1,2,3,,1.0,0.3333333333333333,1e-17,1.0\n"
-    )
-
-
-def test_timing_has_a_table_of_its_own(tmp_path: Path) -> None:
-    write_timing([outcome()], tmp_path / "timing.csv")
-    assert (tmp_path / "timing.csv").read_text() == (
-        "setting,policy,seed,rounds,seconds,rounds_per_second\nrow1,dyclu,0,10,2.0,5.0\n"
-    )
-
-
-def test_names_with_commas_and_quotes_read_back(tmp_path: Path) -> None:
-    write_csv([outcome(policy='a,"b"')], tmp_path / "results.csv")
-    with (tmp_path / "results.csv").open(newline="") as file:
-        assert [row["policy"] for row in csv.DictReader(file)] == ['a,"b"']
+# Sweeps
 
 
 def test_a_folder_that_cannot_be_written_to_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match=r"cannot write .*file"):
         sweep([Job(TINY, "uniform")], folder=tmp_path / "file")
-    with pytest.raises(FileError, match=r"cannot write .*no-folder"):
-        write_csv([], tmp_path / "no-folder" / "results.csv")
-
-
-# Sweeps
 
 
 def test_results_are_those_of_single_runs_in_the_order_of_the_jobs(tmp_path: Path) -> None:
@@ -312,7 +132,7 @@ def test_results_are_those_of_single_runs_in_the_order_of_the_jobs(tmp_path: Pat
     results = sweep(
         jobs, folder=tmp_path, workers=2, progress=lambda done, total: told.append((done, total))
     )
-    assert results == [run(job) for job in jobs]
+    assert results == [job.run() for job in jobs]
     assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert len(stored(tmp_path)) == 3
 
@@ -348,7 +168,7 @@ def test_a_stored_run_goes_by_the_name_it_is_asked_for(tmp_path: Path) -> None:
     file = stored(tmp_path)[0]
     text = json.loads(file.read_text())
     text["result"]["setting"] = "what it was called then"
-    text["digest"] = module._digest(text["result"])
+    text["digest"] = digest(text["result"])
     file.write_text(json.dumps(text))
     assert sweep([job], folder=tmp_path, workers=1)[0].setting == "row1"
 
@@ -392,7 +212,7 @@ def _not_an_object(content: bytes, other: bytes) -> bytes:
 def _without_a_field(content: bytes, other: bytes) -> bytes:
     text = json.loads(content)
     del text["result"]["recall"]
-    text["digest"] = module._digest(text["result"])
+    text["digest"] = digest(text["result"])
     return json.dumps(text).encode()
 
 
@@ -450,15 +270,15 @@ def test_a_killed_worker_is_replaced_and_its_run_made_again(
     results = sweep(jobs, folder=tmp_path, workers=2)
     assert (marks / "died").exists()
     assert "a worker died" in caplog.text
-    assert results == [run(job) for job in jobs]
+    assert results == [job.run() for job in jobs]
 
 
 def test_a_run_that_kills_every_worker_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ATTEMPTS", 2)
+    monkeypatch.setattr(workers, "ATTEMPTS", 2)
     # The run between the two deaths keeps them from counting as two in a row.
-    monkeypatch.setattr(module, "DEATHS", 2)
+    monkeypatch.setattr(workers, "DEATHS", 2)
     jobs = [Job(LONGER, mine(deadly)), Job(TINY, "uniform")]
     with pytest.raises(SweepFailed, match=r"1 run failed.*\n.*2 workers died of it") as caught:
         sweep(jobs, folder=tmp_path, workers=1)
@@ -469,7 +289,7 @@ def test_a_run_that_kills_every_worker_is_given_up(
 def test_a_sweep_none_of_whose_workers_lives_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "DEATHS", 2)
+    monkeypatch.setattr(workers, "DEATHS", 2)
     jobs = [Job(TINY, mine(deadly), seed=seed) for seed in range(50)]
     with pytest.raises(SweepFailed, match=r"50 runs failed(.*\n){11}.*and 40 more$") as caught:
         sweep(jobs, folder=tmp_path, workers=1)
@@ -487,15 +307,15 @@ def test_an_exception_of_our_own_ends_the_workers_at_once(tmp_path: Path, marks:
     assert not active_children()
 
 
-@pytest.mark.parametrize("workers", [0, -1])
-def test_no_workers_no_sweep(tmp_path: Path, workers: int) -> None:
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_workers_no_sweep(tmp_path: Path, count: int) -> None:
     with pytest.raises(OptionError, match="workers is"):
-        sweep([Job(TINY, "uniform")], folder=tmp_path, workers=workers)
+        sweep([Job(TINY, "uniform")], folder=tmp_path, workers=count)
 
 
 def test_a_worker_refuses_to_make_another_run_than_was_asked_for() -> None:
     with pytest.raises(OptionError, match="give all workers the same dyclu"):
-        module._work(Job(TINY, "uniform"), "the key of another configuration")
+        workers.make_run(Job(TINY, "uniform"), "the key of another configuration")
 
 
 # Sweeps that are killed
@@ -604,7 +424,7 @@ def test_an_address_where_no_scheduler_answers_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("distributed", reason="dask is not installed")
-    monkeypatch.setattr(module, "PATIENCE", "200ms")
+    monkeypatch.setattr(cluster, "PATIENCE", "200ms")
     with pytest.raises(OptionError, match="no Dask scheduler answers at 'tcp:"):
         sweep([Job(TINY, "uniform")], folder=tmp_path, dask="tcp://127.0.0.1:1")
 
@@ -636,5 +456,5 @@ def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_is_killed(
         )
     assert len(list(marks.iterdir())) > len(HELD_UP)
     on_dask = sweep(jobs[:-1], folder=tmp_path / "dask", workers=1)
-    here = [run(job) for job in jobs[:-1]]
+    here = [job.run() for job in jobs[:-1]]
     assert table(on_dask, tmp_path / "dask.csv") == table(here, tmp_path / "here.csv")

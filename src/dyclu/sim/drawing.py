@@ -1,0 +1,108 @@
+"""How pictures look, and how they become files.
+
+Matplotlib is an extra: everything but drawing works without it, and `drawing` says how to get it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dyclu.errors import MissingExtra
+from dyclu.storage import replace_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH = 6.4
+"""Of every picture, in inches."""
+
+INK = "#1b1b1f"
+"""Colour of text and axes; a page replaces it by its own, which depends on light and dark."""
+
+LINES = (
+    ("#8a8a8a", ":"),
+    ("#d55e00", "--"),
+    ("#0080c4", "-"),
+    ("#009e73", "-."),
+    ("#cc79a7", (0, (5, 1, 1, 1, 1, 1))),
+    ("#b58900", (0, (8, 3))),
+    ("#8f6bd1", (0, (3, 1))),
+    ("#a0623a", (0, (1, 1))),
+)
+"""Colour and dashes of the policies: told apart without seeing colour, on light and dark."""
+
+STYLE = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": INK,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 11,
+    "grid.alpha": 0.15,
+    "grid.color": INK,
+    "legend.frameon": False,
+    "lines.linewidth": 2,
+    "lines.markeredgewidth": 1,
+    # The ids inside an SVG are salted with chance unless told otherwise.
+    "svg.hashsalt": "dyclu",
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Draw in the style of this package, or say how to get matplotlib."""
+    try:
+        import matplotlib.style
+    except ImportError as error:
+        raise MissingExtra(
+            f"a picture needs matplotlib, which cannot be imported ({error}); "
+            "get it with: pip install 'dyclu[plots]'"
+        ) from None
+    # On top of matplotlib's defaults, so that nobody's own configuration gets in.
+    with matplotlib.style.context(["default", STYLE]):
+        yield
+
+
+def canvas(height: float) -> Figure:
+    """Return an empty figure of the usual width; only while `drawing`."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
+def arrange(figure: Figure) -> None:
+    """Give everything its place once and for all: renderings would nudge it by rounding errors."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
+def write_png(figure: Figure, path: Path) -> None:
+    """Write the figure as a PNG image."""
+    replace_file(path, _rendered(figure, "png", dpi=160))
+
+
+def inline_svg(figure: Figure) -> str:
+    """Return the figure as a part of a page, in the page's own ink."""
+    nothing_about_it = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    svg = _rendered(figure, "svg", facecolor="none", metadata=nothing_about_it).decode()
+    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+    # A page knows what svg means; the names of its vocabularies only look like links.
+    return re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
+
+
+def _rendered(figure: Figure, form: str, **options: Any) -> bytes:
+    with drawing(), BytesIO() as buffer:
+        figure.savefig(buffer, format=form, **options)
+        return buffer.getvalue()

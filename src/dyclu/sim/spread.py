@@ -1,0 +1,57 @@
+"""Averages over seeds: whatever is averaged is a `Spread`, the mean and its standard error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from dyclu.sim.records import Result
+
+UNKNOWN_ERROR = "n/a"
+"""The standard error of a single run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A mean over seeds and its standard error, None where there is only one.
+
+    >>> print(Spread.of([880.0, 900.0]), Spread.of([8.5]))
+    890 ± 10 8.50 ± n/a
+    """
+
+    mean: float
+    error: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Return the spread of values, one per seed."""
+        error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+        return cls(fmean(values), error)
+
+    def __str__(self) -> str:
+        digits = sum(abs(self.mean) < limit for limit in (10, 100))
+        error = UNKNOWN_ERROR if self.error is None else f"{self.error:,.{digits}f}"
+        return f"{self.mean:,.{digits}f} ± {error}"
+
+
+def grouped(results: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:
+    """Return the results by setting and policy."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.setting, result.policy), []).append(result)
+    return groups
+
+
+def regrets(results: Iterable[Result]) -> dict[str, dict[str, Spread]]:
+    """Return the regret by setting and policy."""
+    found: dict[str, dict[str, Spread]] = {}
+    for (setting, policy), runs in grouped(results).items():
+        found.setdefault(setting, {})[policy] = Spread.of([run.regret for run in runs])
+    return found
+
+
+def policies_of(spreads: Mapping[str, Mapping[str, Spread]]) -> list[str]:
+    """Return the policies of all settings, in the order they come."""
+    return list(dict.fromkeys(policy for row in spreads.values() for policy in row))
