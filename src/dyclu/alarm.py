@@ -6,6 +6,7 @@ One surprise happens by chance, with probability `level`. Surprises in a row do 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dyclu.theory import alarm_threshold
 
@@ -52,5 +53,9 @@ class Alarm:
         entries = min(count, self.window)
         if entries == 0:
             return False
-        threshold = alarm_threshold(self.level, delta=self.delta, entries=entries)
-        return sum(surprises[-entries:]) / entries > threshold
+        return sum(surprises[-entries:]) / entries > _threshold(self.level, self.delta, entries)
+
+
+@lru_cache(maxsize=1024)
+def _threshold(level: float, delta: float, entries: int) -> float:
+    return alarm_threshold(level, delta=delta, entries=entries)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -129,6 +130,20 @@ def critical(df: ArrayLike, noise: Noise, level: float) -> NDArray[np.float64]:
     else:
         cut = directions * fdtri(directions, noise.df, 1 - level)
     return np.where(df > 0, noise.variance * cut, math.inf)
+
+
+def critical_values(dim: int, noise: Noise, level: float) -> NDArray[np.float64]:
+    """Return `critical` for 0 to `dim` degrees of freedom, from a table that is kept.
+
+    >>> critical_values(2, Noise.known(2.0), 0.05).round(2)
+    array([  inf, 15.37, 23.97])
+    """
+    return _units(dim, noise.df, level) * (noise.variance or 1.0)
+
+
+@lru_cache(maxsize=64)
+def _units(dim: int, noise_df: float, level: float) -> NDArray[np.float64]:
+    return critical(np.arange(dim + 1), Noise(1.0, noise_df), level)
 
 
 def _noise(noise: float | Noise | None, a: Stats, b: Stats) -> Noise:

@@ -6,6 +6,7 @@ and estimate at hand, so that a decision is two small products and a reward one 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from dyclu import columns
 from dyclu.columns import Columns
+from dyclu.compute import kernels
 from dyclu.noise import Noise
 from dyclu.ridge import Scores, solve, ucb
 from dyclu.validation import FloatArray, User
@@ -79,25 +81,22 @@ class Models:
 
     def add(self, row: int, context: FloatArray, reward: float) -> None:
         """Add one observation to a model."""
-        self.gram[row] += context[:, None] * context
-        self.moment[row] += reward * context
         self.energy[row] += reward * reward
-        self.count[row] += 1
-        inverse = self.inverse[row]
-        column = inverse @ context
-        leverage = context @ column
-        if self.count[row] % REFRESH and 0 <= leverage < TRUSTED:
-            inverse -= column[:, None] * (column / (1.0 + leverage))
-        else:
-            inverse[:] = solve(self.gram[row], np.eye(self.dim), ridge=self.ridge)
-        self.theta[row] = inverse @ self.moment[row]
+        count = self.count[row] = self.count[row] + 1
+        gram, moment = self.gram[row], self.moment[row]
+        inverse, theta = self.inverse[row], self.theta[row]
+        trusted = TRUSTED if count % REFRESH else 0.0
+        observe = kernels().observe
+        if not observe(gram, moment, inverse, theta, context, reward, trusted, math.inf):
+            inverse[:] = solve(gram, np.eye(self.dim), ridge=self.ridge)
+            theta[:] = inverse @ moment
 
     def scores(self, key: User, arms: FloatArray, *, alpha: float) -> Scores:
         """Return estimate, means and widths for all arms; an unknown key has an empty model."""
         row = self.row.get(key)
         if row is None:
-            return ucb(np.zeros(self.dim), arms, arms / self.ridge, alpha=alpha)
-        return ucb(self.theta[row].copy(), arms, arms @ self.inverse[row], alpha=alpha)
+            return ucb(np.zeros(self.dim), self._blank, arms, alpha=alpha)
+        return ucb(self.theta[row].copy(), self.inverse[row], arms, alpha=alpha)
 
     def noise(self) -> Noise:
         """Return the noise estimated from prediction errors.

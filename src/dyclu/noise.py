@@ -138,8 +138,22 @@ class Residuals:
         )
 
     def noise(self) -> Noise:
-        """Return the estimate so far."""
-        return Noise.estimated(self.squares, self.energy, self.count, self.tested, floor=QUIETEST)
+        """Return the estimate so far, its degrees of freedom in `coarse` steps."""
+        noise = Noise.estimated(self.squares, self.energy, self.count, self.tested, floor=QUIETEST)
+        return Noise(noise.variance, coarse(int(noise.df)))
+
+
+def coarse(df: int) -> int:
+    """Return a number of degrees of freedom, rounded down to ten binary digits.
+
+    Critical values of F hardly depend on degrees of freedom as many as that, and a table of them
+    then lasts for many rewards. Rounding down errs on the side of no evidence.
+
+    >>> coarse(1023), coarse(1025), coarse(100_000)
+    (1023, 1024, 99968)
+    """
+    digits = max(0, df.bit_length() - 10)
+    return df >> digits << digits
 
 
 def kept_variance(level: float) -> float:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dyclu.compute import kernels
 from dyclu.validation import FloatArray, User
 
 TIE = 1e-9
@@ -120,4 +121,4 @@ def first_best(scores: FloatArray) -> int:
     >>> first_best(np.array([0.2, 0.5, 0.5 + 1e-12]))
     1
     """
-    return int(np.argmax(scores >= scores.max() - TIE))
+    return int(kernels().first_best(scores, TIE))

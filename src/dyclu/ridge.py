@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg.lapack import dposv
 
+from dyclu.compute import kernels
 from dyclu.policy import Decision, first_best
 from dyclu.stats import Stats
 from dyclu.validation import FloatArray, User
@@ -34,20 +35,33 @@ class Scores:
 
 
 def scores(stats: Stats, arms: FloatArray, *, ridge: float, alpha: float) -> Scores:
-    """Return estimate, means and widths for all arms ``(K, dim)``, with one solve for everything.
+    """Return estimate, means and widths for all arms ``(K, dim)``, with one factorisation.
 
     >>> answer = scores(Stats.of([1.0, 0.0], 2.0), np.eye(2), ridge=1.0, alpha=1.0)
-    >>> answer.mean, answer.width ** 2
+    >>> answer.mean, (answer.width ** 2).round(9)
     (array([1., 0.]), array([0.5, 1. ]))
     """
-    solution = solve(stats.gram, np.column_stack((stats.moment, arms.T)), ridge=ridge)
-    return ucb(solution[:, 0], arms, solution[:, 1:].T, alpha=alpha)
+    return pooled_scores(stats.gram, stats.moment, arms, ridge=ridge, alpha=alpha)
 
 
-def ucb(theta: FloatArray, arms: FloatArray, whitened: FloatArray, *, alpha: float) -> Scores:
-    """Return the scores for an estimate and the arms times its inverse, ``x A_λ⁻¹`` (K, dim)."""
-    variance = np.einsum("kd,kd->k", arms, whitened)
-    return Scores(theta, arms @ theta, alpha * np.sqrt(np.maximum(variance, 0.0)))
+def pooled_scores(
+    gram: FloatArray, moment: FloatArray, arms: FloatArray, *, ridge: float, alpha: float
+) -> Scores:
+    """Return the same for the sums of contexts and rewards, ``(A, b)``."""
+    answer = Scores(np.empty(len(moment)), np.empty(len(arms)), np.empty(len(arms)))
+    if kernels().ridge_scores(
+        gram, moment, arms, ridge, alpha, answer.theta, answer.mean, answer.width
+    ):
+        return answer
+    inverse = solve(gram, np.eye(len(gram)), ridge=ridge)
+    return ucb(inverse @ moment, inverse, arms, alpha=alpha)
+
+
+def ucb(theta: FloatArray, inverse: FloatArray, arms: FloatArray, *, alpha: float) -> Scores:
+    """Return the scores for an estimate and ``A_λ⁻¹``."""
+    answer = Scores(theta, np.empty(len(arms)), np.empty(len(arms)))
+    kernels().ucb(theta, inverse, arms, alpha, answer.mean, answer.width)
+    return answer
 
 
 def choose(user: User, scores: Scores) -> Decision:

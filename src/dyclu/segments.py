@@ -12,6 +12,7 @@ nearly singular, and every `REFRESH` observations: rounding cannot pile up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from dyclu import columns
 from dyclu.columns import Columns
+from dyclu.compute import kernels
 from dyclu.noise import Residuals
 from dyclu.policy import Ids, no_ids
 from dyclu.stats import Stats, pseudo_inverse, rank
@@ -78,8 +80,8 @@ class Segments:
     ----------
     gram, moment, energy, count : arrays of shape (room, d, d), (room, d), (room,), (room,)
         The sums of every segment.
-    inverse, theta, rank : arrays of shape (room, d, d), (room, d), (room,)
-        What follows from them: ``A⁻``, an estimate ``ϑ`` and the rank.
+    inverse, theta, spread, rank : arrays of shape (room, d, d), (room, d), (room,), (room,)
+        What follows from them: ``A⁻``, an estimate ``ϑ``, the norm of ``A⁻`` and the rank.
     opened, closed : arrays of shape (room,)
         When each was opened and closed; `OPEN` if it was not.
     owner : list of user
@@ -100,6 +102,7 @@ class Segments:
     count: NDArray[np.int64]
     inverse: FloatArray
     theta: FloatArray
+    spread: FloatArray
     rank: NDArray[np.int64]
     opened: NDArray[np.int64]
     closed: NDArray[np.int64]
@@ -119,6 +122,7 @@ class Segments:
             "count": ((), np.int64),
             "inverse": ((dim, dim), np.float64),
             "theta": ((dim,), np.float64),
+            "spread": ((), np.float64),
             "rank": ((), np.int64),
             "opened": ((), np.int64),
             "closed": ((), np.int64),
@@ -149,12 +153,15 @@ class Segments:
 
     def total(self, ids: Ids) -> Stats:
         """Return the sum of several segments' `Stats`."""
-        return Stats(
-            self.gram[ids].sum(axis=0),
-            self.moment[ids].sum(axis=0),
-            float(self.energy[ids].sum()),
-            int(self.count[ids].sum()),
+        return Stats(*self.sums(ids))
+
+    def sums(self, ids: Ids) -> tuple[FloatArray, FloatArray, float, int]:
+        """Return what `total` is made of: gram, moment, energy and count."""
+        gram, moment = np.empty((self.dim, self.dim)), np.empty(self.dim)
+        energy, count = kernels().total(
+            self.gram, self.moment, self.energy, self.count, ids, gram, moment
         )
+        return gram, moment, float(energy), int(count)
 
     def everyone(self) -> Ids:
         """Return the ids of all segments, open and closed."""
@@ -178,10 +185,10 @@ class Segments:
         of that error's own variance, ``σ² s = (y − xᵀϑ)² / (1 + xᵀA⁻x)``, if the context lies in
         the span of the segment's contexts; otherwise there is no prediction to compare it with.
         """
-        if not (context.any() and self.spans(id, context)):
+        expected, leverage = kernels().predict(self.inverse[id], self.theta[id], context)
+        if leverage <= 0 or not self.spans(id, context):
             return 0.0, 0
-        leverage = max(0.0, float(context @ self.inverse[id] @ context))
-        error = reward - float(context @ self.theta[id])
+        error = reward - expected
         return error * error / (1 + leverage), 1
 
     def start(self, user: User) -> int:
@@ -205,23 +212,17 @@ class Segments:
 
     def add(self, id: int, context: FloatArray, reward: float, *, spanned: bool) -> None:
         """Add one observation to a segment, given what `spans` says of its context."""
-        self.gram[id] += np.outer(context, context)
-        self.moment[id] += reward * context
-        self.energy[id] += reward**2
-        self.count[id] += 1
-        if spanned and self._trusts_update(id):
-            column = self.inverse[id] @ context
-            self.inverse[id] -= np.outer(column, column / (1 + context @ column))
-        else:
-            self.rank[id] = rank(self.gram[id], self.count[id])
-            self.inverse[id] = pseudo_inverse(self.gram[id], self.count[id])
-        self.theta[id] = self.inverse[id] @ self.moment[id]
-
-    def _trusts_update(self, id: int) -> bool:
-        return bool(
-            self.count[id] % REFRESH
-            and self.gram[id].trace() * self.inverse[id].trace() < CONDITION
-        )
+        self.energy[id] += reward * reward
+        count = self.count[id] = self.count[id] + 1
+        gram, moment = self.gram[id], self.moment[id]
+        inverse, theta = self.inverse[id], self.theta[id]
+        trusted = CONDITION if spanned and count % REFRESH else 0.0
+        observe = kernels().observe
+        if not observe(gram, moment, inverse, theta, context, reward, math.inf, trusted):
+            self.rank[id] = rank(gram, count)
+            inverse[:] = pseudo_inverse(gram, count)
+            theta[:] = inverse @ moment
+        self.spread[id] = kernels().norm(inverse)
 
     def _close(self, id: int) -> None:
         self.closed[id] = self.clock

@@ -230,7 +230,7 @@ def test_progress_is_for_terminals_and_leaves_stdout_alone(
     )
     # Something to read even where nothing was shown: reading an empty terminal would wait for ever.
     os.write(shell, b"end")
-    seen = os.read(terminal, 100_000).decode()
+    seen = os.read(terminal, 100_000).decode(errors="replace")
     os.close(terminal)
     os.close(shell)
     json.loads(result.stdout)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dyclu.models import Models
 from dyclu.policy import Decision, Ids, Outcome, described
-from dyclu.ridge import Scores, choose, solve, ucb
+from dyclu.ridge import Scores, choose, pooled_scores, solve
 from dyclu.storage import Saved, write
 from dyclu.validation import (
     FloatArray,
@@ -140,8 +140,7 @@ class Club:
         # A stranger is connected to everybody.
         n = len(self._users)
         gram, moment = self._users.gram[:n].sum(axis=0), self._users.moment[:n].sum(axis=0)
-        solution = solve(gram, np.column_stack((moment, arms.T)), ridge=self.ridge)
-        return ucb(solution[:, 0], arms, solution[:, 1:].T, alpha=alpha)
+        return pooled_scores(gram, moment, arms, ridge=self.ridge, alpha=alpha)
 
     def _enter(self, user: User) -> int:
         """Connect a new user to everybody, which makes one cluster of all."""

@@ -117,12 +117,10 @@ class DiscountedLinUCB:
         user, arms = as_user(user), as_arms(arms, self.dim)
         row = self._row.get(user)
         if row is None:
-            empty = ucb(np.zeros(self.dim), arms, arms / self.ridge, alpha=self._beta(0.0))
-            return choose(user, empty)
+            blank = np.eye(self.dim) / self.ridge
+            return choose(user, ucb(np.zeros(self.dim), blank, arms, alpha=self._beta(0.0)))
         beta = self._beta(float(self._squared_weight[row]))
-        return choose(
-            user, ucb(self._theta[row].copy(), arms, arms @ self._spread[row], alpha=beta)
-        )
+        return choose(user, ucb(self._theta[row].copy(), self._spread[row], arms, alpha=beta))
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         """Let the user's past fade, and add the observation."""

@@ -9,11 +9,11 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from dyclu.alarm import Alarm
-from dyclu.homogeneity import weigh
+from dyclu.homogeneity import critical_values
 from dyclu.neighbours import neighbours
 from dyclu.noise import Noise
 from dyclu.policy import Decision, Ids, Outcome, described
-from dyclu.ridge import choose, scores
+from dyclu.ridge import choose, pooled_scores
 from dyclu.segments import Change, Segment, Segments
 from dyclu.storage import Saved, write
 from dyclu.theory import exploration
@@ -100,9 +100,9 @@ class DyClu:
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose an arm for the user by the sum of their neighbours' data; changes nothing."""
         user, arms = as_user(user), as_arms(arms, self.dim)
-        together = self._book.total(self._neighbourhood(user))
-        alpha = self._alpha(together.count)
-        return choose(user, scores(together, arms, ridge=self.ridge, alpha=alpha))
+        gram, moment, _, count = self._book.sums(self._neighbourhood(user))
+        alpha = self._alpha(count)
+        return choose(user, pooled_scores(gram, moment, arms, ridge=self.ridge, alpha=alpha))
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         """Take in the reward of the chosen context."""
@@ -111,12 +111,14 @@ class DyClu:
         mine = book.open[user] if user in book.open else book.start(user)
 
         deviation, df = book.surprise(mine, x, y)
-        surprised = weigh(deviation, df, self._noise()).p_value < self.change_level
+        surprised = deviation > self._surprising(df)
         recent = self._alarm.remember(book.surprises[mine], surprised)
-        changed = self._alarm.rings(recent, count=int(book.count[mine]))
+        # A window that did not ring before cannot ring for a reward that does not surprise.
+        changed = surprised and self._alarm.rings(recent, count=int(book.count[mine]))
 
         book.clock += 1
-        book.residuals = book.residuals.after(y, deviation if df else None)
+        if self._known is None:
+            book.residuals = book.residuals.after(y, deviation if df else None)
         if changed:
             mine = book.start(user)
         else:
@@ -179,6 +181,10 @@ class DyClu:
         if self.alpha is not None:
             return self.alpha
         return exploration(count, self.dim, noise=self.noise, ridge=self.ridge, delta=self.delta)
+
+    def _surprising(self, df: int) -> float:
+        """Return what a deviation of so many degrees of freedom must exceed to surprise."""
+        return float(critical_values(1, self._noise(), self.change_level)[df])
 
     def _noise(self) -> Noise:
         return self._known or self._book.residuals.noise()

@@ -106,10 +106,10 @@ class SlidingLinUCB:
         user, arms = as_user(user), as_arms(arms, self.dim)
         row = self._row.get(user)
         if row is None:
-            theta, whitened = np.zeros(self.dim), arms / self.ridge
+            theta, inverse = np.zeros(self.dim), np.eye(self.dim) / self.ridge
         else:
-            theta, whitened = self._theta[row].copy(), arms @ self._inverse[row]
-        return choose(user, ucb(theta, arms, whitened, alpha=self._alpha()))
+            theta, inverse = self._theta[row].copy(), self._inverse[row]
+        return choose(user, ucb(theta, inverse, arms, alpha=self._alpha()))
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         """Let the observation take the place of the oldest one."""

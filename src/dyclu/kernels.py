@@ -1,0 +1,484 @@
+"""The inner loops, compiled: what a round costs is decided here.
+
+Every function is plain Python over arrays and means exactly what it says; numba compiles it at its
+first call and keeps the machine code on disk, so that the next process only loads it. Without numba
+the same functions run uncompiled: the same numbers, some hundred times slower.
+
+Inner loops run along rows and add vectors, which a processor may do several lanes at a time without
+changing the order of any addition: results depend neither on its width, nor on a BLAS library and
+its threads. Matrices are symmetric throughout, so a row is a column.
+
+Load it with `compute.kernels()`: importing numba takes longer than importing numpy, and only those
+who compute should wait for it. All compiled functions live in this one file, because their machine
+code is kept for as long as the file does not change.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyclu.validation import FloatArray
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+_Ids = NDArray[np.int64]
+
+SLACK = 1e-6
+"""Relative distance a bound must keep from the critical value: more than its rounding."""
+
+UNLIKE, ALIKE, UNDECIDED = 0, 1, 2
+"""What is known of a pair; the undecided are those that rounding leaves without a certificate."""
+
+
+def _imported() -> Any:
+    try:
+        return importlib.import_module("numba")
+    except ImportError:
+        return None
+
+
+_numba = _imported()
+COMPILED = _numba is not None
+
+
+def compiled(function: _Function) -> _Function:
+    """Return the function compiled, its machine code kept on disk where a folder allows it."""
+    if not COMPILED:
+        return function
+    options = {"error_model": "numpy", "nogil": True}
+    try:
+        made = _numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # neither the package's folder nor the user's can be written
+        made = _numba.njit(**options)(function)
+    return cast(_Function, made)
+
+
+@compiled
+def dot(a: FloatArray, b: FloatArray) -> float:
+    """Return ``aᵀb``."""
+    total = 0.0
+    for i in range(len(a)):
+        total += a[i] * b[i]
+    return total
+
+
+@compiled
+def times(matrix: FloatArray, vector: FloatArray, out: FloatArray) -> None:
+    """Set `out` to ``A v``, four rows at a time."""
+    d = len(vector)
+    out[:] = 0.0
+    for i in range(0, d - 3, 4):
+        a, b, c, e = vector[i], vector[i + 1], vector[i + 2], vector[i + 3]
+        p, q, r, s = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
+        for j in range(d):
+            out[j] += (a * p[j] + b * q[j]) + (c * r[j] + e * s[j])
+    for i in range(d - d % 4, d):
+        weight, row = vector[i], matrix[i]
+        for j in range(d):
+            out[j] += weight * row[j]
+
+
+@compiled
+def add_outer(matrix: FloatArray, vector: FloatArray, weight: float) -> None:
+    """Add ``w v vᵀ`` to a matrix."""
+    for i in range(len(vector)):
+        part, row = weight * vector[i], matrix[i]
+        for j in range(len(vector)):
+            row[j] += part * vector[j]
+
+
+@compiled
+def trace(matrix: FloatArray) -> float:
+    """Return the sum of the diagonal."""
+    total = 0.0
+    for i in range(len(matrix)):
+        total += matrix[i, i]
+    return total
+
+
+@compiled
+def norm(matrix: FloatArray) -> float:
+    """Return the Frobenius norm, which no eigenvalue of a symmetric matrix exceeds."""
+    squares = np.zeros(len(matrix))
+    for i in range(len(matrix)):
+        row = matrix[i]
+        for j in range(len(matrix)):
+            squares[j] += row[j] * row[j]
+    return math.sqrt(squares.sum())
+
+
+@compiled
+def factorise(matrix: FloatArray) -> bool:
+    """Overwrite the upper triangle of ``A`` by `U`, ``A = UᵀU``; tell whether that was possible."""
+    d = len(matrix)
+    for k in range(d):
+        row = matrix[k]
+        if not row[k] > 0.0:
+            return False
+        pivot = 1.0 / math.sqrt(row[k])
+        for j in range(k, d):
+            row[j] *= pivot
+        for i in range(k + 1, d):
+            part, other = row[i], matrix[i]
+            for j in range(i, d):
+                other[j] -= part * row[j]
+    return True
+
+
+@compiled
+def first_best(scores: FloatArray, tie: float) -> int:
+    """Return the first index within `tie` of the best score."""
+    best = scores[0]
+    for score in scores:
+        best = max(best, score)
+    for i in range(len(scores)):
+        if scores[i] >= best - tie:
+            return i
+    return 0
+
+
+@compiled
+def ucb(
+    theta: FloatArray,
+    inverse: FloatArray,
+    arms: FloatArray,
+    alpha: float,
+    mean: FloatArray,
+    width: FloatArray,
+) -> None:
+    """Set the means ``xᵀθ̂`` and widths ``α √(xᵀ A_λ⁻¹ x)`` of arms (K, dim)."""
+    column = np.empty(len(theta))
+    for k in range(len(arms)):
+        times(inverse, arms[k], column)
+        mean[k] = dot(arms[k], theta)
+        width[k] = alpha * math.sqrt(max(dot(arms[k], column), 0.0))
+
+
+@compiled
+def ridge_scores(
+    gram: FloatArray,
+    moment: FloatArray,
+    arms: FloatArray,
+    ridge: float,
+    alpha: float,
+    theta: FloatArray,
+    mean: FloatArray,
+    width: FloatArray,
+) -> bool:
+    """Set θ̂ and the same for it, with ``A_λ`` factorised here; tell whether that was possible.
+
+    With ``A_λ = UᵀU``: ``xᵀA_λ⁻¹x = ‖U⁻ᵀx‖²`` for all arms at once, and ``θ̂ = U⁻¹ U⁻ᵀ b``.
+    """
+    d, n = len(moment), len(arms)
+    factor = gram.copy()
+    for i in range(d):
+        factor[i, i] += ridge
+    if not factorise(factor):
+        return False
+    theta[:] = moment
+    width[:] = 0.0
+    whitened = arms.T.copy()
+    for k in range(d):
+        row, pivot, line = factor[k], 1.0 / factor[k, k], whitened[k]
+        theta[k] *= pivot
+        for a in range(n):
+            line[a] *= pivot
+            width[a] += line[a] * line[a]
+        for j in range(k + 1, d):
+            part, other = row[j], whitened[j]
+            theta[j] -= part * theta[k]
+            for a in range(n):
+                other[a] -= part * line[a]
+    for k in range(d - 1, -1, -1):
+        row = factor[k]
+        for j in range(k + 1, d):
+            theta[k] -= row[j] * theta[j]
+        theta[k] /= row[k]
+    for a in range(n):
+        mean[a] = dot(arms[a], theta)
+        width[a] = alpha * math.sqrt(width[a])
+    return True
+
+
+@compiled
+def observe(
+    gram: FloatArray,
+    moment: FloatArray,
+    inverse: FloatArray,
+    theta: FloatArray,
+    context: FloatArray,
+    reward: float,
+    most_leverage: float,
+    most_condition: float,
+) -> bool:
+    """Add an observation to a model's sums, and follow it by rank one if that can be trusted.
+
+    ``A⁻¹`` becomes ``A⁻¹ − c cᵀ / (1 + xᵀc)`` with ``c = A⁻¹x``. That loses as many digits as
+    ``xᵀc`` has, and where the matrix is badly conditioned errors grow. From `most_leverage` on, and
+    from `most_condition` on, of trace(A)·trace(A⁻¹), nothing is followed and the answer is no.
+    """
+    add_outer(gram, context, 1.0)
+    for i in range(len(context)):
+        moment[i] += reward * context[i]
+    column = np.empty(len(context))
+    times(inverse, context, column)
+    leverage = dot(context, column)
+    if not 0.0 <= leverage < most_leverage:
+        return False
+    if not trace(gram) * trace(inverse) < most_condition:
+        return False
+    add_outer(inverse, column, -1.0 / (1.0 + leverage))
+    times(inverse, moment, theta)
+    return True
+
+
+@compiled
+def predict(inverse: FloatArray, theta: FloatArray, context: FloatArray) -> tuple[float, float]:
+    """Return the prediction ``xᵀϑ`` and the leverage ``xᵀA⁻x``."""
+    column = np.empty(len(context))
+    times(inverse, context, column)
+    return dot(context, theta), max(dot(context, column), 0.0)
+
+
+@compiled
+def total(
+    gram: FloatArray,
+    moment: FloatArray,
+    energy: FloatArray,
+    count: _Ids,
+    ids: _Ids,
+    grams: FloatArray,
+    moments: FloatArray,
+) -> tuple[float, int]:
+    """Set the sums of several segments, and return those that are numbers."""
+    d = moment.shape[1]
+    energies, counts = 0.0, 0
+    grams[:] = 0.0
+    moments[:] = 0.0
+    for id in ids:
+        energies += energy[id]
+        counts += count[id]
+        for i in range(d):
+            moments[i] += moment[id, i]
+            row, part = grams[i], gram[id, i]
+            for j in range(d):
+                row[j] += part[j]
+    return energies, counts
+
+
+@compiled
+def seen(
+    gram: FloatArray, inverse: FloatArray, narrow: bool, gap: FloatArray, out: FloatArray
+) -> None:
+    """Set `out` to ``A δ``.
+
+    Where a segment does not span the space, ``A A⁻ A`` stands for `A`: the gram without what
+    rounding left in directions never observed, which must not count as an observation of them.
+    """
+    times(gram, gap, out)
+    if narrow:
+        back = np.empty(len(gap))
+        times(inverse, out, back)
+        times(gram, back, out)
+
+
+@compiled
+def deviation(mine: FloatArray, other: FloatArray, ours: FloatArray, theirs: FloatArray) -> float:
+    """Return ``σ² s = (A₁δ)ᵀ (A₁ + A₂)⁻¹ A₂δ``, negative where the sum cannot be factorised."""
+    d = len(ours)
+    pooled = mine + other
+    if not factorise(pooled):
+        return -1.0
+    a, b, total = ours.copy(), theirs.copy(), 0.0
+    for k in range(d):
+        row = pooled[k]
+        a[k] /= row[k]
+        b[k] /= row[k]
+        total += a[k] * b[k]
+        for j in range(k + 1, d):
+            a[j] -= row[j] * a[k]
+            b[j] -= row[j] * b[k]
+    return max(total, 0.0)
+
+
+@compiled
+def narrow_deviation(
+    mine: FloatArray,
+    other: FloatArray,
+    ours: FloatArray,
+    theirs: FloatArray,
+    least: int,
+    most: int,
+    tolerance: float,
+) -> tuple[int, float]:
+    """Return the rank of ``A₁ + A₂`` and ``σ² s``, where neither segment spans the space.
+
+    The sum is scaled to a unit diagonal and eliminated, the largest pivot first. With `B` the block
+    of the `r` pivots and `t` the trace of what is left, the eigenvalues of the scaled sum satisfy
+
+    - ``λ_r ≥ λ_min(B) ≥ 1 / trace(B⁻¹)``, as eigenvalues of a block interlace;
+    - ``λ_{r+1} ≤ t``, as what is left is the sum's difference from a matrix of rank `r`.
+
+    These certify the rank as `stats.rank` defines it, by eigenvalues above `tolerance` times the
+    largest, which lies between 1 and `d`. A rank of -1 means that they do not, and nothing is said.
+    `least` and `most` bound the rank from what is known of the segments. Any generalised inverse
+    gives the same deviation; this one is that of the block.
+    """
+    d = len(ours)
+    scaled, scale = mine + other, np.ones(d)
+    for i in range(d):
+        if scaled[i, i] > 0.0:
+            scale[i] = 1.0 / math.sqrt(scaled[i, i])
+    for i in range(d):
+        for j in range(d):
+            scaled[i, j] *= scale[i] * scale[j]
+    a, b, value = ours * scale, theirs * scale, 0.0
+    left, order, rank = np.ones(d, np.bool_), np.empty(d, np.int64), 0
+    while rank < most:
+        best, pivot, remainder = 0, 0.0, 0.0
+        for i in range(d):
+            if left[i]:
+                remainder += max(scaled[i, i], 0.0)
+                if scaled[i, i] > pivot:
+                    best, pivot = i, scaled[i, i]
+        if rank >= least and remainder <= tolerance / 2:
+            break
+        if pivot <= tolerance:
+            return -1, 0.0
+        left[best], order[rank] = False, best
+        rank += 1
+        row, part_a, part_b = scaled[best], a[best] / pivot, b[best] / pivot
+        value += part_a * b[best]
+        for i in range(d):
+            if left[i]:
+                part, line = row[i] / pivot, scaled[i]
+                for j in range(d):
+                    line[j] -= part * row[j]
+                a[i] -= part_a * row[i]
+                b[i] -= part_b * row[i]
+    if inverse_trace(scaled, order[:rank]) * 2 * d * tolerance >= 1.0:
+        return -1, 0.0
+    return rank, max(value, 0.0)
+
+
+@compiled
+def inverse_trace(eliminated: FloatArray, order: _Ids) -> float:
+    """Return trace(B⁻¹) of the block of the pivots in `order`, from their eliminated rows.
+
+    ``B = M D Mᵀ``, so the trace is the sum of the squares of ``M⁻¹``, each row over its pivot.
+    """
+    total = 0.0
+    for first in range(len(order)):
+        column = np.zeros(len(eliminated))
+        column[order[first]] = 1.0
+        for pivot in order[first:]:
+            row = eliminated[pivot]
+            share = column[pivot] / row[pivot]
+            total += share * column[pivot]
+            for j in range(len(column)):
+                column[j] -= share * row[j]
+    return total
+
+
+@compiled
+def settle(
+    mine: FloatArray,
+    my_inverse: FloatArray,
+    other: FloatArray,
+    other_inverse: FloatArray,
+    gap: FloatArray,
+    ours: FloatArray,
+    my_rank: int,
+    other_rank: int,
+    cuts: FloatArray,
+    tolerance: float,
+) -> int:
+    """Tell whether two segments are alike, by bounds where they decide, by solving where not."""
+    d = len(gap)
+    theirs, column = np.empty(d), np.empty(d)
+    seen(other, other_inverse, other_rank < d, gap, theirs)
+    q1, q2 = max(dot(gap, ours), 0.0), max(dot(gap, theirs), 0.0)
+    highest = q1 * q2 / (q1 + q2) if q1 + q2 > 0.0 else 0.0
+    least, most = max(my_rank, other_rank), min(my_rank + other_rank, d)
+    df = my_rank + other_rank - most if least == d else 1
+    if df == 0 or highest * (1 + SLACK) <= cuts[df]:
+        return ALIKE
+    if least < d:
+        rank, value = narrow_deviation(mine, other, ours, theirs, least, most, tolerance)
+        if rank < 0:
+            return UNDECIDED
+        df = my_rank + other_rank - rank
+        return ALIKE if df <= 0 or value <= cuts[df] else UNLIKE
+    if other_rank == d:
+        times(other_inverse, ours, column)
+        if q1 * q1 * (1 - SLACK) > cuts[df] * (q1 + dot(ours, column)):
+            return UNLIKE
+    if my_rank == d:
+        times(my_inverse, theirs, column)
+        if q2 * q2 * (1 - SLACK) > cuts[df] * (q2 + dot(theirs, column)):
+            return UNLIKE
+    value = deviation(mine, other, ours, theirs)
+    if value < 0.0:
+        return UNDECIDED
+    return ALIKE if value <= cuts[df] else UNLIKE
+
+
+@compiled
+def glance(gap: FloatArray, ours: FloatArray, spread: float, cut: float) -> int:
+    """Tell whether a segment that spans the space is like mine, without its matrices."""
+    q1 = max(dot(gap, ours), 0.0)
+    if q1 * (1 + SLACK) <= cut:
+        return ALIKE
+    if q1 * q1 * (1 - SLACK) > cut * (q1 + spread * dot(ours, ours)):
+        return UNLIKE
+    return UNDECIDED
+
+
+@compiled
+def compare(
+    gram: FloatArray,
+    inverse: FloatArray,
+    theta: FloatArray,
+    spread: FloatArray,
+    rank: _Ids,
+    count: _Ids,
+    size: int,
+    mine: int,
+    cuts: FloatArray,
+    rounding: float,
+    alike: _Ids,
+    undecided: _Ids,
+) -> tuple[int, int]:
+    """Set the ids of the segments like mine and of those left undecided, and return how many."""
+    d = theta.shape[1]
+    found, left = 0, 0
+    gap, ours = np.empty(d), np.empty(d)
+    my_rank = rank[mine]
+    for i in range(size):
+        for j in range(d):
+            gap[j] = theta[mine, j] - theta[i, j]
+        full, cut = rank[i] == d, cuts[my_rank] * (1 + SLACK)
+        if full and my_rank == d and dot(gap, gap) > cut * (spread[mine] + spread[i]):
+            continue
+        seen(gram[mine], inverse[mine], my_rank < d, gap, ours)
+        verdict = glance(gap, ours, spread[i], cuts[my_rank]) if full else UNDECIDED
+        if i == mine:
+            verdict = ALIKE
+        elif verdict == UNDECIDED:
+            tolerance = rounding * (d + count[mine] + count[i])
+            verdict = settle(
+                gram[mine], inverse[mine], gram[i], inverse[i], gap, ours,
+                my_rank, rank[i], cuts, tolerance,
+            )  # fmt: skip
+        if verdict == ALIKE:
+            alike[found] = i
+            found += 1
+        elif verdict == UNDECIDED:
+            undecided[left] = i
+            left += 1
+    return found, left

@@ -1,0 +1,158 @@
+"""Each kernel is what it says it is, and says the same uncompiled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dyclu import Stats, homogeneity, kernels
+from dyclu.stats import ROUNDING, overlap
+from tests.properties.observations import SEEDS
+
+DIMS = st.integers(1, 11)
+
+
+@given(SEEDS, DIMS)
+def test_products_are_those_of_numpy(seed: int, dim: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, v = rng.normal(size=(dim + 2, dim)), rng.normal(size=dim)
+    A, out = X.T @ X, np.empty(dim)
+    kernels.times(A, v, out)
+    np.testing.assert_allclose(out, A @ v, rtol=1e-12, atol=1e-12)
+    assert kernels.dot(v, out) == pytest.approx(v @ A @ v)
+    assert kernels.norm(A) == pytest.approx(np.linalg.norm(A))
+    assert kernels.trace(A) == pytest.approx(np.trace(A))
+    kernels.add_outer(A, v, -0.5)
+    np.testing.assert_allclose(A, X.T @ X - 0.5 * np.outer(v, v), rtol=1e-12, atol=1e-12)
+
+
+@given(SEEDS, DIMS)
+def test_the_factor_is_cholesky_s(seed: int, dim: int) -> None:
+    X = np.random.default_rng(seed).normal(size=(2 * dim + 1, dim))
+    factor = X.T @ X
+    assert kernels.factorise(factor)
+    np.testing.assert_allclose(np.triu(factor), np.linalg.cholesky(X.T @ X).T, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan])
+def test_what_has_no_factor_is_refused(value: float) -> None:
+    assert not kernels.factorise(np.diag([1.0, value]))
+
+
+def test_the_first_of_ties_is_best() -> None:
+    assert kernels.first_best(np.array([0.1, 0.5, 0.5 + 1e-12, 0.5 - 1e-12]), 1e-9) == 1
+
+
+@given(SEEDS, DIMS)
+def test_a_trusted_observation_is_followed_exactly(seed: int, dim: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, x = rng.normal(size=(dim + 3, dim)), rng.normal(size=dim)
+    A, b = X.T @ X + np.eye(dim), rng.normal(size=dim)
+    inverse, theta = np.asarray(np.linalg.inv(A), np.float64), np.empty(dim)
+    assert kernels.observe(A, b, inverse, theta, x, 0.7, 1e8, 1e12)
+    np.testing.assert_allclose(A, X.T @ X + np.eye(dim) + np.outer(x, x), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(inverse, np.linalg.inv(A), rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(theta, np.linalg.solve(A, b), rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize(("most_leverage", "most_condition"), [(0.0, 1e9), (1e9, 0.0), (4.0, 1e9)])
+def test_an_observation_beyond_trust_only_adds_to_the_sums(
+    most_leverage: float, most_condition: float
+) -> None:
+    A, b, inverse, theta = np.eye(2), np.zeros(2), np.eye(2), np.zeros(2)
+    x = np.array([2.0, 0.0])  # its leverage is 4
+    assert not kernels.observe(A, b, inverse, theta, x, 1.0, most_leverage, most_condition)
+    np.testing.assert_array_equal(A, [[5.0, 0.0], [0.0, 1.0]])
+    np.testing.assert_array_equal(b, [2.0, 0.0])
+    np.testing.assert_array_equal(inverse, np.eye(2))
+    np.testing.assert_array_equal(theta, [0.0, 0.0])
+
+
+def _pair(rng: np.random.Generator, dim: int, shared: int) -> tuple[Stats, Stats]:
+    """Return two sets that span at most `dim` - 1 directions each, `shared` of them in common."""
+    basis = rng.normal(size=(dim, dim))
+    ranks = [int(rng.integers(shared, dim)) for _ in range(2)]
+    sides = []
+    for side, rank in enumerate(ranks):
+        own = basis[:shared] if side == 0 else rng.normal(size=(shared, shared)) @ basis[:shared]
+        more = rng.normal(size=(rank - shared, dim))
+        spanning = np.vstack((own, more))
+        X = rng.normal(size=(rank + int(rng.integers(0, 4)), rank)) @ spanning
+        sides.append(Stats.of(X, rng.normal(size=len(X))))
+    return sides[0], sides[1]
+
+
+@given(SEEDS, st.integers(2, 8), st.data())
+def test_narrow_pairs_get_the_rank_and_the_deviation_of_the_definition(
+    seed: int, dim: int, data: st.DataObject
+) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = _pair(rng, dim, data.draw(st.integers(0, dim - 1)))
+    gap = a.theta - b.theta
+    df, either = overlap(a, b)
+    rank, value = kernels.narrow_deviation(
+        a.gram.copy(),
+        b.gram.copy(),
+        a.seen @ gap,
+        b.seen @ gap,
+        max(a.rank, b.rank),
+        min(a.rank + b.rank, dim),
+        ROUNDING * (dim + a.count + b.count),
+    )
+    if rank < 0:  # no certificate: the definition is asked instead
+        return
+    assert rank == min(either, a.rank + b.rank)
+    if df:
+        expected = homogeneity(a, b, noise=1.0).statistic
+        assert value == pytest.approx(expected, rel=1e-5, abs=1e-7)
+
+
+def test_a_generic_narrow_pair_gets_a_certificate() -> None:
+    """The fast path is taken where it should be: in a cold start, dimension 25."""
+    rng = np.random.default_rng(0)
+    for first, second in ((3, 5), (12, 12), (12, 13), (20, 24)):
+        a, b = (Stats.of(rng.normal(size=(n, 25)), np.zeros(n)) for n in (first, second))
+        zeros, most = np.zeros(25), min(25, first + second)
+        rank, _ = kernels.narrow_deviation(
+            a.gram.copy(), b.gram.copy(), zeros, zeros, max(first, second), most, ROUNDING * 60
+        )
+        assert rank == most
+
+
+UNCOMPILED = """
+import sys, warnings
+import numpy as np
+if {without}:
+    sys.modules["numba"] = None
+with warnings.catch_warnings(record=True) as heard:
+    warnings.simplefilter("always")
+    import dyclu
+    rng = np.random.default_rng(7)
+    policy, tastes = dyclu.DyClu(3), rng.normal(size=(2, 3))
+    for step in range(240):
+        user, arms = step % 4, rng.normal(size=(4, 3))
+        arm = policy.decide(user, arms).arm
+        taste = tastes[(user + (step > 120)) % 2]
+        policy.learn(user, arms[arm], float(arms[arm] @ taste + 0.1 * rng.normal()))
+print([str(w.message)[:5] for w in heard], policy.changes, policy._book.total(np.arange(4)))
+print(*(v.hex() for v in policy._book.inverse[:len(policy.segments)].ravel().tolist()))
+"""
+
+
+def _played(*, without: bool) -> str:
+    script = UNCOMPILED.format(without=without)
+    words = [sys.executable, "-c", script]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def test_without_numba_the_numbers_are_the_same_and_a_warning_says_why_it_is_slow() -> None:
+    compiled, plain = _played(without=False), _played(without=True)
+    assert compiled.startswith("[]")
+    assert "Change" in compiled
+    assert plain.startswith("['numba']")
+    assert compiled.removeprefix("[]") == plain.removeprefix("['numba']")
