@@ -307,6 +307,38 @@ def deviation(mine: FloatArray, other: FloatArray, ours: FloatArray, theirs: Flo
 
 
 @compiled
+def exchange(matrix: FloatArray, a: FloatArray, b: FloatArray, i: int, j: int) -> None:
+    """Let two features change places."""
+    if i == j:
+        return
+    a[i], a[j] = a[j], a[i]
+    b[i], b[j] = b[j], b[i]
+    for k in range(len(a)):
+        matrix[i, k], matrix[j, k] = matrix[j, k], matrix[i, k]
+    for k in range(len(a)):
+        matrix[k, i], matrix[k, j] = matrix[k, j], matrix[k, i]
+
+
+@compiled
+def inverse_trace(eliminated: FloatArray, rank: int) -> float:
+    """Return trace(B⁻¹) of the leading block of `rank` rows, from its eliminated upper triangle.
+
+    ``B = M D Mᵀ``, so the trace is the sum of the squares of ``M⁻¹``, each row over its pivot.
+    """
+    total, column = 0.0, np.empty(rank)
+    for first in range(rank):
+        column[first:] = 0.0
+        column[first] = 1.0
+        for i in range(first, rank):
+            row = eliminated[i]
+            share = column[i] / row[i]
+            total += share * column[i]
+            for j in range(i + 1, rank):
+                column[j] -= share * row[j]
+    return total
+
+
+@compiled
 def narrow_deviation(
     mine: FloatArray,
     other: FloatArray,
@@ -337,52 +369,31 @@ def narrow_deviation(
     for i in range(d):
         for j in range(d):
             scaled[i, j] *= scale[i] * scale[j]
-    a, b, value = ours * scale, theirs * scale, 0.0
-    left, order, rank = np.ones(d, np.bool_), np.empty(d, np.int64), 0
+    a, b, value, rank = ours * scale, theirs * scale, 0.0, 0
     while rank < most:
-        best, pivot, remainder = 0, 0.0, 0.0
-        for i in range(d):
-            if left[i]:
-                remainder += max(scaled[i, i], 0.0)
-                if scaled[i, i] > pivot:
-                    best, pivot = i, scaled[i, i]
+        best, remainder = rank, 0.0
+        for i in range(rank, d):
+            remainder += max(scaled[i, i], 0.0)
+            if scaled[i, i] > scaled[best, best]:
+                best = i
         if rank >= least and remainder <= tolerance / 2:
             break
+        exchange(scaled, a, b, rank, best)
+        row, pivot = scaled[rank], scaled[rank, rank]
         if pivot <= tolerance:
             return -1, 0.0
-        left[best], order[rank] = False, best
+        part_a, part_b = a[rank] / pivot, b[rank] / pivot
+        value += part_a * b[rank]
         rank += 1
-        row, part_a, part_b = scaled[best], a[best] / pivot, b[best] / pivot
-        value += part_a * b[best]
-        for i in range(d):
-            if left[i]:
-                part, line = row[i] / pivot, scaled[i]
-                for j in range(d):
-                    line[j] -= part * row[j]
-                a[i] -= part_a * row[i]
-                b[i] -= part_b * row[i]
-    if inverse_trace(scaled, order[:rank]) * 2 * d * tolerance >= 1.0:
+        for i in range(rank, d):
+            part, line = row[i] / pivot, scaled[i]
+            a[i] -= part_a * row[i]
+            b[i] -= part_b * row[i]
+            for j in range(rank, d):
+                line[j] -= part * row[j]
+    if inverse_trace(scaled, rank) * 2 * d * tolerance >= 1.0:
         return -1, 0.0
     return rank, max(value, 0.0)
-
-
-@compiled
-def inverse_trace(eliminated: FloatArray, order: _Ids) -> float:
-    """Return trace(B⁻¹) of the block of the pivots in `order`, from their eliminated rows.
-
-    ``B = M D Mᵀ``, so the trace is the sum of the squares of ``M⁻¹``, each row over its pivot.
-    """
-    total = 0.0
-    for first in range(len(order)):
-        column = np.zeros(len(eliminated))
-        column[order[first]] = 1.0
-        for pivot in order[first:]:
-            row = eliminated[pivot]
-            share = column[pivot] / row[pivot]
-            total += share * column[pivot]
-            for j in range(len(column)):
-                column[j] -= share * row[j]
-    return total
 
 
 @compiled
