@@ -1,6 +1,7 @@
 """Bandits for a population of users who resemble each other and change."""
 
 from dyclu import errors, policies
+from dyclu.batches import Decisions, Outcomes
 from dyclu.errors import DycluError
 from dyclu.homogeneity import Evidence, homogeneity
 from dyclu.noise import Noise
@@ -12,12 +13,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Decision",
+    "Decisions",
     "DyClu",
     "DycluError",
     "Evidence",
     "LinUCB",
     "Noise",
     "Outcome",
+    "Outcomes",
     "Policy",
     "Stats",
     "Uniform",

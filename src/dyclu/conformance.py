@@ -20,7 +20,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from itertools import cycle, islice
 from operator import methodcaller
@@ -31,6 +31,7 @@ from typing import Any, NoReturn, ParamSpec
 import numpy as np
 
 from dyclu import policies
+from dyclu.batches import BatchPolicy, Decisions, Outcomes
 from dyclu.errors import DycluError
 from dyclu.policy import Decision, Outcome, Policy
 from dyclu.validation import FloatArray, User
@@ -328,6 +329,30 @@ def check_saved_policy_continues(make: Make, *, load: Load = policies.load) -> N
         _expect(_saved(loaded) == _saved(twin), "the loaded policy to save the same", "other bytes")
 
 
+@_rule
+def check_batches_equal_single_calls(make: Make) -> None:
+    """Where a policy serves batches, they answer and teach what single calls would; or not at all.
+
+    Whoever turns a loop into a batch changes how long it takes, and nothing else. A policy without
+    `decide_many` and `learn_many` has nothing to show here.
+    """
+    policy, twin = make(), make()
+    if not isinstance(policy, BatchPolicy):
+        return
+    for part in _blocks(_stream(policy.dim), size=7):
+        users, arms = [round_.user for round_ in part], np.array([round_.arms for round_ in part])
+        single = Decisions.of(map(twin.decide, users, arms))
+        _expect_same_columns(policy.decide_many(users, arms), single, "as decide")
+        chosen = arms[np.arange(len(part)), single.arm]
+        rewards = [float(r.rewards[arm]) for r, arm in zip(part, single.arm, strict=True)]
+        spoilt = [*rewards[:-1], math.nan]
+        error = _refusal(policy, partial(_learn_many, users, chosen, spoilt))
+        _expect(isinstance(error, DycluError), "a DycluError for a NaN at the end", repr(error))
+        outcomes = Outcomes.of(map(twin.learn, users, chosen, rewards))
+        _expect_same_columns(policy.learn_many(users, chosen, rewards), outcomes, "as learn")
+    _expect(_saved(policy) == _saved(twin), "the same policy after the last batch", "another")
+
+
 CHECKS: tuple[Check, ...] = (
     check_strangers_are_served,
     check_decide_changes_nothing,
@@ -342,6 +367,7 @@ CHECKS: tuple[Check, ...] = (
     check_zero_context_moves_no_estimate,
     check_memory_is_bounded,
     check_saved_policy_continues,
+    check_batches_equal_single_calls,
 )
 """The contract: every check, in the order `check_policy` runs them."""
 
@@ -377,6 +403,15 @@ def _stream(
         noise = 0.1 * rng.normal(size=size)
         stream.append(_Round(names[who], arms, (-1) ** (who + swapped) * arms @ taste + noise))
     return stream
+
+
+def _learn_many(users: list[User], contexts: Any, rewards: Any, policy: Any) -> None:
+    policy.learn_many(users, contexts, rewards)
+
+
+def _blocks(stream: list[_Round], *, size: int) -> Iterator[list[_Round]]:
+    for start in range(0, len(stream), size):
+        yield stream[start : start + size]
 
 
 def _halves(stream: list[_Round]) -> tuple[list[_Round], list[_Round]]:
@@ -554,6 +589,15 @@ def _expect_same(
     for t, (step, twin) in enumerate(zip(seen, expected, strict=True)):
         if not alike(step, twin):
             _fail(rule, f"{step} instead of {twin} in round {t}")
+
+
+def _expect_same_columns(
+    seen: Decisions | Outcomes, expected: Decisions | Outcomes, rule: str
+) -> None:
+    for field in fields(expected):
+        ours, theirs = (getattr(value, field.name) for value in (seen, expected))
+        same = ours == theirs if isinstance(ours, tuple) else np.array_equal(ours, theirs)
+        _expect(same, f"the same {field.name} {rule} one by one", f"{ours} instead of {theirs}")
 
 
 @contextmanager

@@ -160,6 +160,26 @@ def ucb(
 
 
 @compiled
+def ucb_many(
+    theta: FloatArray,
+    inverse: FloatArray,
+    rows: _Ids,
+    arms: FloatArray,
+    alpha: FloatArray,
+    tie: float,
+    arm: _Ids,
+    mean: FloatArray,
+    width: FloatArray,
+) -> None:
+    """Set arm, mean and width of the best of each table of arms (n, K, dim), by model `rows`."""
+    means, widths = np.empty(arms.shape[1]), np.empty(arms.shape[1])
+    for i in range(len(rows)):
+        ucb(theta[rows[i]], inverse[rows[i]], arms[i], alpha[i], means, widths)
+        best = first_best(means + widths, tie)
+        arm[i], mean[i], width[i] = best, means[best], widths[best]
+
+
+@compiled
 def ridge_scores(
     gram: FloatArray,
     moment: FloatArray,
@@ -235,6 +255,39 @@ def observe(
     add_outer(inverse, column, -1.0 / (1.0 + leverage))
     times(inverse, moment, theta)
     return True
+
+
+@compiled
+def observe_many(
+    gram: FloatArray,
+    moment: FloatArray,
+    energy: FloatArray,
+    count: _Ids,
+    inverse: FloatArray,
+    theta: FloatArray,
+    rows: _Ids,
+    contexts: FloatArray,
+    rewards: FloatArray,
+    start: int,
+    most_leverage: float,
+    refresh: int,
+) -> int:
+    """Add observations to the models `rows`, from number `start` until one cannot be followed.
+
+    Return the number of that one, already part of the sums, or how many there are. Every `refresh`
+    observations of a model one is not followed, whatever its leverage.
+    """
+    for i in range(start, len(rows)):
+        row = rows[i]
+        energy[row] += rewards[i] * rewards[i]
+        count[row] += 1
+        most = most_leverage if count[row] % refresh else 0.0
+        if not observe(
+            gram[row], moment[row], inverse[row], theta[row],
+            contexts[i], rewards[i], most, math.inf,
+        ):  # fmt: skip
+            return i
+    return len(rows)
 
 
 @compiled

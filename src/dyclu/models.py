@@ -7,15 +7,18 @@ and estimate at hand, so that a decision is two small products and a reward one 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dyclu import columns
+from dyclu.batches import Decisions
 from dyclu.columns import Columns
 from dyclu.compute import kernels
 from dyclu.noise import Noise
+from dyclu.policy import TIE, Ids
 from dyclu.ridge import Scores, solve, ucb
 from dyclu.validation import FloatArray, User
 
@@ -66,6 +69,7 @@ class Models:
         }
         columns.lay(self, self._columns)
         self._blank = np.eye(dim) / ridge
+        self._keep_one_spare()
 
     def __len__(self) -> int:
         return len(self.row)
@@ -74,29 +78,61 @@ class Models:
         """Return the row of the key's model, a new one if there is none yet."""
         row = self.row.get(key)
         if row is None:
-            row = self.row[key] = len(self.row)
-            columns.make_room(self, self._columns, len(self))
-            self.inverse[row] = self._blank
+            row = self.row[key] = len(self)
+            self._keep_one_spare()
         return row
+
+    def _keep_one_spare(self) -> None:
+        """Let the row after the last be an empty model: that of whoever is unknown."""
+        columns.make_room(self, self._columns, len(self) + 1)
+        self.inverse[len(self)] = self._blank
 
     def add(self, row: int, context: FloatArray, reward: float) -> None:
         """Add one observation to a model."""
         self.energy[row] += reward * reward
         count = self.count[row] = self.count[row] + 1
-        gram, moment = self.gram[row], self.moment[row]
-        inverse, theta = self.inverse[row], self.theta[row]
         trusted = TRUSTED if count % REFRESH else 0.0
-        observe = kernels().observe
-        if not observe(gram, moment, inverse, theta, context, reward, trusted, math.inf):
-            inverse[:] = solve(gram, np.eye(self.dim), ridge=self.ridge)
-            theta[:] = inverse @ moment
+        if not kernels().observe(
+            self.gram[row], self.moment[row], self.inverse[row], self.theta[row],
+            context, reward, trusted, math.inf,
+        ):  # fmt: skip
+            self._refresh(row)
+
+    def add_many(self, rows: Ids, contexts: FloatArray, rewards: FloatArray) -> None:
+        """Add observations to models, one after the other."""
+        start = 0
+        while start < len(rows):
+            stopped = kernels().observe_many(
+                self.gram, self.moment, self.energy, self.count, self.inverse, self.theta,
+                rows, contexts, rewards, start, TRUSTED, REFRESH,
+            )  # fmt: skip
+            if stopped < len(rows):
+                self._refresh(rows[stopped])
+            start = stopped + 1
+
+    def _refresh(self, row: int) -> None:
+        self.inverse[row] = solve(self.gram[row], np.eye(self.dim), ridge=self.ridge)
+        self.theta[row] = self.inverse[row] @ self.moment[row]
+
+    def held(self, key: User) -> int:
+        """Return how many observations a key's model holds."""
+        return int(self.count[self.row.get(key, len(self))])
 
     def scores(self, key: User, arms: FloatArray, *, alpha: float) -> Scores:
         """Return estimate, means and widths for all arms; an unknown key has an empty model."""
-        row = self.row.get(key)
-        if row is None:
-            return ucb(np.zeros(self.dim), self._blank, arms, alpha=alpha)
+        row = self.row.get(key, len(self))
         return ucb(self.theta[row].copy(), self.inverse[row], arms, alpha=alpha)
+
+    def choose_many(
+        self, keys: Sequence[User], arms: FloatArray, *, alpha: FloatArray
+    ) -> Decisions:
+        """Return the best of each table of arms (n, K, dim), for a key and a width factor each."""
+        answer = Decisions.blank(keys)
+        rows = np.array([self.row.get(key, len(self)) for key in keys], dtype=np.intp)
+        kernels().ucb_many(
+            self.theta, self.inverse, rows, arms, alpha, TIE, answer.arm, answer.mean, answer.width
+        )
+        return answer
 
     def noise(self) -> Noise:
         """Return the noise estimated from prediction errors.
@@ -119,3 +155,4 @@ class Models:
         """Put back what `dump` returned."""
         self.row = {key: row for row, key in enumerate(state["keys"])}
         columns.fill(self, self._columns, len(self), arrays)
+        self._keep_one_spare()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,53 @@ def as_reward(reward: Any) -> float:
     if value.ndim != 0:
         raise ShapeError(f"reward has shape {value.shape}, expected one number; pass y, not [y]")
     return float(value)
+
+
+def as_users(users: Iterable[Hashable]) -> list[User]:
+    """Return the names of a batch, as `as_user` does each."""
+    if isinstance(users, str) or not isinstance(users, Iterable):
+        raise KindError(
+            f"users is {users!r} ({type(users).__name__}), expected several; pass a list of users"
+        )
+    return [as_user(user) for user in users]
+
+
+def as_tables(arms: ArrayLike, users: int, dim: int) -> FloatArray:
+    """Return the offered arms of a batch as a fresh ``(users, K, dim)`` array with K ≥ 1."""
+    tables = as_floats(arms, "arms", largest=LARGEST_FEATURE)
+    if users == 0 and tables.size == 0:
+        return np.empty((0, 1, dim))
+    if tables.ndim != 3 or len(tables) != users or tables.shape[1] == 0:
+        raise ShapeError(
+            f"arms have shape {tables.shape}, expected ({users}, number of arms, {dim}); "
+            "pass one table of arms per user, all of the same length"
+        )
+    _check_features(tables, dim, "arms")
+    return tables
+
+
+def as_contexts(contexts: ArrayLike, users: int, dim: int) -> FloatArray:
+    """Return the chosen contexts of a batch as a fresh ``(users, dim)`` array."""
+    table = as_floats(contexts, "contexts", largest=LARGEST_FEATURE)
+    if users == 0 and table.size == 0:
+        return np.empty((0, dim))
+    if table.ndim != 2 or len(table) != users:
+        raise ShapeError(
+            f"contexts have shape {table.shape}, expected ({users}, {dim}); "
+            "pass the row of the chosen arm of each user"
+        )
+    _check_features(table, dim, "contexts")
+    return _flushed(table)
+
+
+def as_rewards(rewards: ArrayLike, users: int) -> FloatArray:
+    """Return the rewards of a batch as a fresh ``(users,)`` array."""
+    values = as_floats(rewards, "rewards")
+    if values.shape != (users,):
+        raise ShapeError(
+            f"rewards have shape {values.shape}, expected ({users},); pass one reward per user"
+        )
+    return values
 
 
 def as_observations(X: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyclu.batches import Decisions, Outcomes
 from dyclu.errors import KindError, ShapeError
 from dyclu.policy import Decision, Outcome, first_best
 from dyclu.stats import Stats
@@ -98,10 +99,12 @@ class Specimen:
         (self.save_ or self.ridge.save)(path)
 
 
-def loader(make: Callable[[], Specimen]) -> Callable[[Path], Specimen]:
+def loader(
+    make: Callable[[], Specimen | Batched],
+) -> Callable[[Path], Specimen | Batched]:
     """Return the function that reads back what specimens of this make have saved."""
 
-    def load(path: Path) -> Specimen:
+    def load(path: Path) -> Specimen | Batched:
         specimen = make()
         specimen.ridge.restore(path)
         return specimen
@@ -544,3 +547,49 @@ def forgets_when_saved() -> Specimen:
         ridge.users = dict(list(ridge.users.items())[:-1])
 
     return Specimen(ridge, save_=save)
+
+
+# Batches
+
+
+class Batched(Ridge):
+    """The reference policy, serving batches in a way of its own."""
+
+    def __init__(self, decide_many: Any, learn_many: Any) -> None:
+        Ridge.__init__(self)
+        self._decide_many, self._learn_many = decide_many, learn_many
+
+    @property
+    def ridge(self) -> Ridge:
+        return self
+
+    def decide_many(self, users: Any, arms: Any) -> Decisions:
+        return Decisions.of(self._decide_many(self, users, arms))
+
+    def learn_many(self, users: Any, contexts: Any, rewards: Any) -> Outcomes:
+        return Outcomes.of(self._learn_many(self, users, contexts, rewards))
+
+
+def _in_turn(ridge: Ridge, users: Any, arms: Any) -> Any:
+    return [*map(ridge.decide, users, arms)]
+
+
+def learns_half_of_a_bad_batch() -> Batched:
+    return Batched(_in_turn, lambda ridge, *batch: [*map(ridge.learn, *batch)])
+
+
+def averages_a_batch() -> Batched:
+    def learn_many(ridge: Ridge, users: Any, contexts: Any, rewards: Any) -> Any:
+        rewards = [as_reward(reward) for reward in rewards]
+        return [*map(ridge.learn, users, contexts, [np.mean(rewards)] * len(rewards))]
+
+    return Batched(_in_turn, learn_many)
+
+
+def asks_for_the_first_user_only() -> Batched:
+    def learn_many(ridge: Ridge, users: Any, contexts: Any, rewards: Any) -> Any:
+        return [*map(ridge.learn, users, contexts, [as_reward(reward) for reward in rewards])]
+
+    return Batched(
+        lambda ridge, users, arms: [ridge.decide(users[0], table) for table in arms], learn_many
+    )

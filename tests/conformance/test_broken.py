@@ -13,9 +13,9 @@ from dyclu import conformance
 from dyclu.conformance import CHECKS, NonConformance, check_memory_is_bounded, check_policy
 
 from . import specimens
-from .specimens import Specimen, loader
+from .specimens import Batched, Specimen, loader
 
-Make = Callable[[], Specimen]
+Make = Callable[[], Specimen | Batched]
 
 # Broken in a way that one rule forbids and no other notices.
 ALONE: dict[Make, str] = {
@@ -43,6 +43,9 @@ ALONE: dict[Make, str] = {
     specimens.hoards_as_bare_bytes: "check_memory_is_bounded",
     specimens.saves_single_precision: "check_saved_policy_continues",
     specimens.saves_no_clock: "check_saved_policy_continues",
+    specimens.learns_half_of_a_bad_batch: "check_batches_equal_single_calls",
+    specimens.averages_a_batch: "check_batches_equal_single_calls",
+    specimens.asks_for_the_first_user_only: "check_batches_equal_single_calls",
 }
 
 # Broken so that other rules suffer too: each of them relies on the one named.
@@ -91,7 +94,7 @@ def test_every_check_is_run_and_has_a_specimen() -> None:
 
 def test_message_says_what_was_expected_and_seen() -> None:
     assert str(failure(specimens.takes_the_last_of_ties)) == (
-        "1 of 13 checks failed\n"
+        "1 of 14 checks failed\n"
         "- check_first_of_ties_is_taken: expected arm 0, the first of its equals; saw arm 6"
     )
 
@@ -99,7 +102,7 @@ def test_message_says_what_was_expected_and_seen() -> None:
 def test_message_lists_every_failure() -> None:
     broken = failure(specimens.knows_only_its_users)
     first, *rest = str(broken).splitlines()
-    assert first == "12 of 13 checks failed"
+    assert first == "12 of 14 checks failed"
     assert [line.removeprefix("- ").partition(":")[0] for line in rest] == list(broken.checks)
 
 
@@ -130,7 +133,7 @@ def test_policies_are_read_back_by_the_library_unless_told_otherwise() -> None:
 
 
 def test_what_no_decision_shows_must_be_read_back_too() -> None:
-    def load(path: Path) -> Specimen:
+    def load(path: Path) -> Specimen | Batched:
         specimen = loader(specimens.sound)(path)
         users = specimen.ridge.users
         users.update({user: replace(stats, energy=0.0) for user, stats in users.items()})

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.lapack import dpotrf
 
 from dyclu import columns
+from dyclu.batches import OneByOne
 from dyclu.chance import Chance, Seed
 from dyclu.columns import Columns
 from dyclu.models import Models
@@ -38,7 +39,7 @@ from dyclu.validation import (
 )
 
 
-class AdTS:
+class AdTS(OneByOne):
     """Thompson sampling with a linear model per user, from the observations since a change.
 
     Parameters

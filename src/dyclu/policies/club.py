@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dyclu.batches import OneByOne
 from dyclu.models import Models
 from dyclu.policy import Decision, Ids, Outcome, described
 from dyclu.ridge import Scores, choose, pooled_scores, solve
@@ -33,7 +34,7 @@ SUMS = "cluster's "
 """How the clusters' arrays are told from the users' in a saved file."""
 
 
-class Club:
+class Club(OneByOne):
     """Users with similar estimates share their data; nobody changes.
 
     Memory is O(d²) per user and one byte per pair of users. A reward costs O(d² + n d), and O(n²)

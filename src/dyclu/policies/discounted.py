@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyclu import columns
+from dyclu.batches import OneByOne
 from dyclu.columns import Columns
 from dyclu.errors import OptionError
 from dyclu.noise import Noise
@@ -33,7 +34,7 @@ from dyclu.validation import (
 )
 
 
-class DiscountedLinUCB:
+class DiscountedLinUCB(OneByOne):
     """One linear model per user that forgets exponentially.
 
     After t rounds of a user, with the weights ``w_s = γ^(t−s)``,

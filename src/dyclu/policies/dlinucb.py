@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from dyclu import columns
+from dyclu.batches import OneByOne
 from dyclu.columns import Columns
 from dyclu.errors import OptionError
 from dyclu.models import Models
@@ -47,7 +48,7 @@ NOBODY = -1
 """The row of whoever has no slave yet: no model has this key, so it is an empty one."""
 
 
-class DLinUCB:
+class DLinUCB(OneByOne):
     """A pool of linear models per user, of which the one that errs least chooses.
 
     Rewards are taken to be ``xᵀθ`` plus noise with ‖θ‖ ≤ 1, as in the paper; scale them if need be.

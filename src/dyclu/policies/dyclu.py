@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from dyclu.alarm import Alarm
+from dyclu.batches import OneByOne
 from dyclu.homogeneity import critical_values
 from dyclu.neighbours import neighbours
 from dyclu.noise import Noise
@@ -30,7 +31,7 @@ from dyclu.validation import (
 )
 
 
-class DyClu:
+class DyClu(OneByOne):
     """Learns what each of many users likes while they resemble each other and change.
 
     Every user has an open *segment*: the observations since their last change. Two questions are

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
+from dyclu.batches import Decisions, Outcomes
 from dyclu.models import Models
 from dyclu.noise import Noise
 from dyclu.policy import Decision, Outcome, described
@@ -18,11 +21,15 @@ from dyclu.validation import (
     User,
     as_arms,
     as_context,
+    as_contexts,
     as_dim,
     as_positive,
     as_probability,
     as_reward,
+    as_rewards,
+    as_tables,
     as_user,
+    as_users,
 )
 
 EVERYBODY: User = "everybody"
@@ -76,13 +83,33 @@ class LinUCB:
         """Choose the arm of the highest upper confidence bound; changes nothing."""
         user, arms = as_user(user), as_arms(arms, self.dim)
         key = self._key(user)
-        return choose(user, self._models.scores(key, arms, alpha=self._alpha(key)))
+        (alpha,) = self._alphas([key])
+        return choose(user, self._models.scores(key, arms, alpha=alpha))
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         """Add the observation to the user's model."""
         user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         self._models.add(self._models.of(self._key(user)), x, y)
         return Outcome(user)
+
+    def decide_many(self, users: Iterable[Hashable], arms: ArrayLike) -> Decisions:
+        """Choose one row of each table of `arms` (n, K, dim), for n users; changes nothing."""
+        names = as_users(users)
+        tables = as_tables(arms, len(names), self.dim)
+        keys = [self._key(user) for user in names]
+        alpha = np.array(self._alphas(keys))
+        chosen = self._models.choose_many(keys, tables, alpha=alpha)
+        return replace(chosen, users=tuple(names))
+
+    def learn_many(
+        self, users: Iterable[Hashable], contexts: ArrayLike, rewards: ArrayLike
+    ) -> Outcomes:
+        """Add observations (n, dim) and (n,) to the users' models, in their order."""
+        names = as_users(users)
+        table, values = as_contexts(contexts, len(names), self.dim), as_rewards(rewards, len(names))
+        rows = np.array([self._models.of(self._key(user)) for user in names], dtype=np.intp)
+        self._models.add_many(rows, table, values)
+        return Outcomes.calm(names)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
@@ -112,10 +139,11 @@ class LinUCB:
     def _key(self, user: User) -> User:
         return EVERYBODY if self.shared else user
 
-    def _alpha(self, key: User) -> float:
+    def _alphas(self, keys: Sequence[User]) -> list[float]:
         if self.alpha is not None:
-            return self.alpha
-        row = self._models.row.get(key)
-        count = 0 if row is None else int(self._models.count[row])
+            return [self.alpha] * len(keys)
         noise = (self._known or self._models.noise()).deviation
-        return exploration(count, self.dim, noise=noise, ridge=self.ridge, delta=self.delta)
+        return [
+            exploration(count, self.dim, noise=noise, ridge=self.ridge, delta=self.delta)
+            for count in map(self._models.held, keys)
+        ]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyclu.batches import OneByOne
 from dyclu.errors import KindError
 from dyclu.models import Models
 from dyclu.noise import Noise
@@ -36,7 +37,7 @@ Truth = Callable[[User, int], int]
 """Of a user and the number of their rewards learnt so far: the parameter they follow now."""
 
 
-class Oracle:
+class Oracle(OneByOne):
     """One linear model per unique parameter; who follows which one is told.
 
     Parameters

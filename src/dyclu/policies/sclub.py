@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dyclu import columns
+from dyclu.batches import OneByOne
 from dyclu.columns import Columns
 from dyclu.models import Models
 from dyclu.policy import Decision, Ids, Outcome, described, no_ids
@@ -38,7 +39,7 @@ SUMS = "cluster's "
 """How the clusters' sums are told from the users' in a saved file."""
 
 
-class Sclub:
+class Sclub(OneByOne):
     """Users who resemble each other share their data, in sets that split and merge; nobody changes.
 
     Time runs in phases of 2, 4, 8, … rounds. A phase begins with noting every cluster's estimate.

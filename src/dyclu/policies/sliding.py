@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dyclu import columns
+from dyclu.batches import OneByOne
 from dyclu.columns import Columns
 from dyclu.models import REFRESH
 from dyclu.noise import Noise
@@ -37,7 +38,7 @@ TRUSTED = 1e3
 """Largest xᵀA_λ⁻¹x at which an observation enters or leaves by rank one; it loses those digits."""
 
 
-class SlidingLinUCB:
+class SlidingLinUCB(OneByOne):
     """One linear model per user, of the user's last observations alone.
 
     Ridge regression on the last `window` observations of each user. These are kept: the memory is

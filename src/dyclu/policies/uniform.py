@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyclu.batches import OneByOne
 from dyclu.chance import Chance, Seed
 from dyclu.policy import Decision, Outcome, described
 from dyclu.storage import Saved, write
 from dyclu.validation import as_arms, as_context, as_dim, as_reward, as_user
 
 
-class Uniform:
+class Uniform(OneByOne):
     """Chooses uniformly at random and learns nothing.
 
     Arms with the same features are one arm offered several times; its first place is named.
