@@ -29,9 +29,24 @@ def make_room(owner: object, columns: Columns, rows: int) -> None:
     """Double the columns until they have this many rows; what they hold stays."""
     for name in columns:
         column = getattr(owner, name)
-        while len(column) < rows:
-            column = np.concatenate((column, np.zeros_like(column)))
-        setattr(owner, name, column)
+        if len(column) < rows:
+            # Zeros that nobody touches take no memory.
+            wider = np.zeros((max(rows, 2 * len(column)), *column.shape[1:]), column.dtype)
+            wider[: len(column)] = column
+            setattr(owner, name, wider)
+
+
+def copy(owner: object, columns: Columns, row: int, onto: int) -> None:
+    """Let a row hold what another one holds."""
+    for name in columns:
+        column = getattr(owner, name)
+        column[onto] = column[row]
+
+
+def clear(owner: object, columns: Columns, row: int) -> None:
+    """Let a row be all zeros, as before it was used."""
+    for name in columns:
+        getattr(owner, name)[row] = 0
 
 
 def dump(owner: object, columns: Columns, rows: int) -> dict[str, NDArray[Any]]:

@@ -29,14 +29,14 @@ from dyclu.stats import ROUNDING
 
 
 def neighbours(book: Segments, mine: int, *, noise: Noise, level: float) -> Ids:
-    """Return the ids of all segments, open and closed, that are homogeneous with mine (line 17).
+    """Return the rows of all segments, open and closed, that are homogeneous with mine (line 17).
 
     Parameters
     ----------
     book : Segments
         The book of segments.
     mine : int
-        Id of the segment compared; it is always its own neighbour.
+        Row of the segment compared; it is always its own neighbour.
     noise : Noise
         The noise to weigh deviations against.
     level : float
@@ -48,14 +48,14 @@ def neighbours(book: Segments, mine: int, *, noise: Noise, level: float) -> Ids:
         book.gram, book.inverse, book.theta, book.spread, book.rank, book.count,
         size, mine, cuts, ROUNDING, alike, undecided,
     )  # fmt: skip
-    ids = alike[:found].copy()
+    rows = alike[:found].copy()
     if left:
-        ids = np.sort(np.append(ids, _defined(book, mine, undecided[:left], noise, level)))
-    ids.flags.writeable = False
-    return ids
+        rows = np.sort(np.append(rows, _defined(book, mine, undecided[:left], noise, level)))
+    rows.flags.writeable = False
+    return rows
 
 
 def _defined(book: Segments, mine: int, others: Ids, noise: Noise, level: float) -> Ids:
     my = book.stats(mine)
-    alike = [homogeneity(my, book.stats(id), noise=noise).p_value >= level for id in others]
+    alike = [homogeneity(my, book.stats(row), noise=noise).p_value >= level for row in others]
     return others[alike]

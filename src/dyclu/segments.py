@@ -2,7 +2,8 @@
 
 A *segment* is the `Stats` of one user between two change points. It is opened empty, grows by one
 observation at a time, and is closed when its user changes; closed ones stay, because somebody may
-come to resemble them. Ids count up from 0 and are never reused.
+come to resemble them. Ids count up from 0 and are never reused. A segment lies in the row of its
+id, unless closed ones are folded into each other (`restart`): then rows are.
 
 Beside the sums, the book keeps what the tests would otherwise compute again and again: a
 generalised inverse of the gram, the least-squares estimate and the rank. An observation changes
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ class Change:
 
 
 class Segments:
-    """The book of segments; row `i` of every array belongs to segment `i`.
+    """The book of segments, one per row of every array.
 
     Arrays have room to grow: only the first ``len(book)`` rows are in use.
 
@@ -84,12 +85,18 @@ class Segments:
         What follows from them: ``A⁻``, an estimate ``ϑ``, the norm of ``A⁻`` and the rank.
     opened, closed : arrays of shape (room,)
         When each was opened and closed; `OPEN` if it was not.
+    id : array of shape (room,)
+        Which segment lies in each row.
     owner : list of user
-        Whose each segment is.
-    open : dict of user to id
+        Whose the segment in each row is.
+    open : dict of user to row
         Everybody's open segment.
-    surprises, neighbours : dicts of id to tuple of bool, and to array of id
+    surprises, neighbours : dicts of row to tuple of bool, and to array of row
         The alarm's window and the neighbourhood of open segments.
+    met, used : arrays of shape (room,)
+        When the neighbourhood of an open segment was found, and since when a row holds its data.
+    changes : list of Change
+        All changes noticed so far, in their order.
     residuals : Residuals
         The running estimate of the noise.
     clock : int
@@ -104,6 +111,9 @@ class Segments:
     theta: FloatArray
     spread: FloatArray
     rank: NDArray[np.int64]
+    id: NDArray[np.int64]
+    met: NDArray[np.int64]
+    used: NDArray[np.int64]
     opened: NDArray[np.int64]
     closed: NDArray[np.int64]
 
@@ -115,6 +125,8 @@ class Segments:
         self.open: dict[User, int] = {}
         self.surprises: dict[int, tuple[bool, ...]] = {}
         self.neighbours: dict[int, Ids] = {}
+        self.changes: list[Change] = []
+        self.given = 0
         self._columns: Columns = {
             "gram": ((dim, dim), np.float64),
             "moment": ((dim,), np.float64),
@@ -124,6 +136,9 @@ class Segments:
             "theta": ((dim,), np.float64),
             "spread": ((), np.float64),
             "rank": ((), np.int64),
+            "id": ((), np.int64),
+            "met": ((), np.int64),
+            "used": ((), np.int64),
             "opened": ((), np.int64),
             "closed": ((), np.int64),
         }
@@ -132,124 +147,166 @@ class Segments:
     def __len__(self) -> int:
         return len(self.owner)
 
-    def __getitem__(self, id: int) -> Segment:
-        closed = int(self.closed[id])
+    def __getitem__(self, row: int) -> Segment:
+        closed = int(self.closed[row])
         return Segment(
-            id,
-            self.owner[id],
-            int(self.opened[id]),
+            int(self.id[row]),
+            self.owner[row],
+            int(self.opened[row]),
             None if closed == OPEN else closed,
-            self.stats(id),
+            self.stats(row),
         )
 
-    def stats(self, id: int) -> Stats:
+    def stats(self, row: int) -> Stats:
         """Return a copy of one segment's sums."""
         return Stats(
-            self.gram[id].copy(),
-            self.moment[id].copy(),
-            float(self.energy[id]),
-            int(self.count[id]),
+            self.gram[row].copy(),
+            self.moment[row].copy(),
+            float(self.energy[row]),
+            int(self.count[row]),
         )
 
-    def total(self, ids: Ids) -> Stats:
+    def total(self, rows: Ids) -> Stats:
         """Return the sum of several segments' `Stats`."""
-        return Stats(*self.sums(ids))
+        return Stats(*self.sums(rows))
 
-    def sums(self, ids: Ids) -> tuple[FloatArray, FloatArray, float, int]:
+    def sums(self, rows: Ids) -> tuple[FloatArray, FloatArray, float, int]:
         """Return what `total` is made of: gram, moment, energy and count."""
         gram, moment = np.empty((self.dim, self.dim)), np.empty(self.dim)
         energy, count = kernels().total(
-            self.gram, self.moment, self.energy, self.count, ids, gram, moment
+            self.gram, self.moment, self.energy, self.count, rows, gram, moment
         )
         return gram, moment, float(energy), int(count)
 
-    def everyone(self) -> Ids:
-        """Return the ids of all segments, open and closed."""
-        return np.arange(len(self))
+    def meet(self, row: int, found: Ids) -> None:
+        """Let an open segment have these neighbours from now on."""
+        self.neighbours[row], self.met[row] = found, self.clock
 
-    def changes(self) -> tuple[Change, ...]:
-        """Return all changes noticed so far, in their order."""
-        found = []
-        latest: dict[User, int] = {}
-        for after, user in enumerate(self.owner):
-            before = latest.get(user)
-            if before is not None:
-                found.append(Change(user, int(self.closed[before]), before, after))
-            latest[user] = after
-        return tuple(found)
+    def around(self, user: User) -> Ids:
+        """Return the rows of a user's neighbours, of everybody for a stranger.
 
-    def surprise(self, id: int, context: FloatArray, reward: float) -> tuple[float, int]:
+        Rows whose data were folded away since the neighbours were found are left out.
+        """
+        row = self.open.get(user)
+        if row is None:
+            return np.arange(len(self))
+        found = self.neighbours[row]
+        return found if self.given == len(self) else found[self.used[found] <= self.met[row]]
+
+    def archived(self) -> Ids:
+        """Return the rows of all closed segments."""
+        return np.flatnonzero(self.closed[: len(self)] != OPEN)
+
+    def surprise(self, row: int, context: FloatArray, reward: float) -> tuple[float, int]:
         """Return ``σ² s`` and df of the test of a segment against one observation.
 
         Eq. (1) with one observation on one side is the squared error of its prediction, in units
         of that error's own variance, ``σ² s = (y − xᵀϑ)² / (1 + xᵀA⁻x)``, if the context lies in
         the span of the segment's contexts; otherwise there is no prediction to compare it with.
         """
-        expected, leverage = kernels().predict(self.inverse[id], self.theta[id], context)
-        if leverage <= 0 or not self.spans(id, context):
+        expected, leverage = kernels().predict(self.inverse[row], self.theta[row], context)
+        if leverage <= 0 or not self.spans(row, context):
             return 0.0, 0
         error = reward - expected
         return error * error / (1 + leverage), 1
 
     def start(self, user: User) -> int:
-        """Open an empty segment for a user, closing the present one if there is one."""
+        """Open an empty segment for a user, closing the present one; return its row."""
         if user in self.open:
             self._close(self.open[user])
-        id = len(self)
         self.owner.append(user)
         columns.make_room(self, self._columns, len(self))
-        self.open[user] = id
-        self.opened[id], self.closed[id] = self.clock, OPEN
-        self.surprises[id], self.neighbours[id] = (), no_ids()
-        return id
+        return self._open(user, len(self) - 1)
 
-    def spans(self, id: int, context: FloatArray) -> bool:
+    def restart(self, user: User, *, into: int, alike: bool) -> int:
+        """Do the same in the row of the present segment, whose data go to another closed one.
+
+        Those that are alike add up. Otherwise whichever has more observations stays.
+        """
+        row = self.open[user]
+        self._close(row)
+        if alike:
+            self._fold(row, into)
+        elif self.count[row] > self.count[into]:
+            columns.copy(self, self._columns, row, into)
+            self.owner[into], self.used[into] = user, self.clock
+        columns.clear(self, self._columns, row)
+        return self._open(user, row)
+
+    def _open(self, user: User, row: int) -> int:
+        self.open[user], self.id[row] = row, self.given
+        self.given += 1
+        self.opened[row], self.used[row], self.closed[row] = self.clock, self.clock, OPEN
+        self.surprises[row], self.neighbours[row] = (), no_ids()
+        return row
+
+    def _close(self, row: int) -> None:
+        self.closed[row] = self.clock
+        self.changes.append(Change(self.owner[row], self.clock, int(self.id[row]), self.given))
+        del self.surprises[row], self.neighbours[row]
+
+    def _fold(self, row: int, into: int) -> None:
+        for column in (self.gram, self.moment, self.energy, self.count):
+            column[into] += column[row]
+        self._refresh(into)
+
+    def spans(self, row: int, context: FloatArray) -> bool:
         """Tell whether a context lies in the span of those a segment has seen."""
-        if self.rank[id] == self.dim:
+        if self.rank[row] == self.dim:
             return True
-        more = self.gram[id] + np.outer(context, context)
-        return bool(rank(more, self.count[id] + 1) <= self.rank[id])
+        more = self.gram[row] + np.outer(context, context)
+        return bool(rank(more, self.count[row] + 1) <= self.rank[row])
 
-    def add(self, id: int, context: FloatArray, reward: float, *, spanned: bool) -> None:
+    def add(self, row: int, context: FloatArray, reward: float, *, spanned: bool) -> None:
         """Add one observation to a segment, given what `spans` says of its context."""
-        self.energy[id] += reward * reward
-        count = self.count[id] = self.count[id] + 1
-        gram, moment = self.gram[id], self.moment[id]
-        inverse, theta = self.inverse[id], self.theta[id]
+        self.energy[row] += reward * reward
+        count = self.count[row] = self.count[row] + 1
         trusted = CONDITION if spanned and count % REFRESH else 0.0
-        observe = kernels().observe
-        if not observe(gram, moment, inverse, theta, context, reward, math.inf, trusted):
-            self.rank[id] = rank(gram, count)
-            inverse[:] = pseudo_inverse(gram, count)
-            theta[:] = inverse @ moment
-        self.spread[id] = kernels().norm(inverse)
+        if kernels().observe(
+            self.gram[row], self.moment[row], self.inverse[row], self.theta[row],
+            context, reward, math.inf, trusted,
+        ):  # fmt: skip
+            self.spread[row] = kernels().norm(self.inverse[row])
+        else:
+            self._refresh(row)
 
-    def _close(self, id: int) -> None:
-        self.closed[id] = self.clock
-        del self.surprises[id], self.neighbours[id]
+    def _refresh(self, row: int) -> None:
+        """Compute afresh all that follows from the sums."""
+        gram, count = self.gram[row], self.count[row]
+        self.rank[row] = rank(gram, count)
+        self.inverse[row] = pseudo_inverse(gram, count)
+        self.theta[row] = self.inverse[row] @ self.moment[row]
+        self.spread[row] = kernels().norm(self.inverse[row])
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""
         arrays = columns.dump(self, self._columns, len(self))
-        ids = sorted(self.open.values())
-        arrays["surprises"], arrays["surprises_held"] = _pack([self.surprises[i] for i in ids])
-        arrays["neighbours"], arrays["neighbours_held"] = _pack([self.neighbours[i] for i in ids])
-        state = {"clock": self.clock, "owner": self.owner, "residuals": asdict(self.residuals)}
+        rows = sorted(self.open.values())
+        arrays["surprises"], arrays["surprises_held"] = _pack([self.surprises[i] for i in rows])
+        arrays["neighbours"], arrays["neighbours_held"] = _pack([self.neighbours[i] for i in rows])
+        state = {
+            "clock": self.clock,
+            "given": self.given,
+            "owner": self.owner,
+            "residuals": asdict(self.residuals),
+            "changes": [astuple(change) for change in self.changes],
+        }
         return state, arrays
 
     @classmethod
     def restored(cls, dim: int, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Segments:
         """Return the book that `dump` described."""
         book = cls(dim)
-        book.clock, book.owner = state["clock"], list(state["owner"])
+        book.clock, book.given, book.owner = state["clock"], state["given"], list(state["owner"])
         book.residuals = Residuals(**state["residuals"])
+        book.changes = [Change(*change) for change in state["changes"]]
         columns.fill(book, book._columns, len(book), arrays)
-        ids = np.flatnonzero(book.closed[: len(book)] == OPEN).tolist()
-        book.open = {book.owner[id]: id for id in ids}
+        rows = np.flatnonzero(book.closed[: len(book)] == OPEN).tolist()
+        book.open = {book.owner[row]: row for row in rows}
         surprises = _unpack(arrays["surprises"], arrays["surprises_held"])
         neighbours = _unpack(arrays["neighbours"], arrays["neighbours_held"])
-        book.surprises = {i: tuple(map(bool, s)) for i, s in zip(ids, surprises, strict=True)}
-        book.neighbours = {i: v.astype(np.intp) for i, v in zip(ids, neighbours, strict=True)}
+        book.surprises = {i: tuple(map(bool, s)) for i, s in zip(rows, surprises, strict=True)}
+        book.neighbours = {i: v.astype(np.intp) for i, v in zip(rows, neighbours, strict=True)}
         return book
 
 

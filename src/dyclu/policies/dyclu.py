@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from dyclu.alarm import Alarm
@@ -29,6 +30,8 @@ from dyclu.validation import (
     as_user,
     as_whole,
 )
+
+ALL: Literal["all"] = "all"
 
 
 class DyClu(OneByOne):
@@ -59,6 +62,10 @@ class DyClu(OneByOne):
         Chance, 1 − F(υᵉ), that a reward surprises although nothing has changed.
     neighbour_level : float
         Chance, 1 − F(υᶜ), of leaving out a segment that shares the user's parameter.
+    archive : "all" or int
+        How many closed segments to keep: all, as published, or at most so many. Then a segment that
+        is closed is added to one it resembles; if it resembles none, whichever has the fewest
+        observations is dropped. Time and memory stop growing with the number of changes.
 
     Examples
     --------
@@ -83,6 +90,7 @@ class DyClu(OneByOne):
         window_delta: float = 0.1,
         change_level: float = 0.01,
         neighbour_level: float = 0.01,
+        archive: Literal["all"] | int = ALL,
     ) -> None:
         self.dim = as_dim(dim)
         self.ridge = as_positive(ridge, "ridge")
@@ -90,6 +98,7 @@ class DyClu(OneByOne):
         self.alpha = None if alpha is None else as_positive(alpha, "alpha")
         self.change_level = as_probability(change_level, "change_level")
         self.neighbour_level = as_probability(neighbour_level, "neighbour_level")
+        self.archive = _as_archive(archive)
         self._known = None if noise is None else Noise.known(noise)
         self._alarm = Alarm(
             self.change_level,
@@ -101,7 +110,7 @@ class DyClu(OneByOne):
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose an arm for the user by the sum of their neighbours' data; changes nothing."""
         user, arms = as_user(user), as_arms(arms, self.dim)
-        gram, moment, _, count = self._book.sums(self._neighbourhood(user))
+        gram, moment, _, count = self._book.sums(self._book.around(user))
         alpha = self._alpha(count)
         return choose(user, pooled_scores(gram, moment, arms, ridge=self.ridge, alpha=alpha))
 
@@ -121,15 +130,15 @@ class DyClu(OneByOne):
         if self._known is None:
             book.residuals = book.residuals.after(y, deviation if df else None)
         if changed:
-            mine = book.start(user)
+            mine = self._start_anew(user, mine)
         else:
             book.surprises[mine] = recent
             if not surprised:
                 book.add(mine, x, y, spanned=df == 1)
 
         found = neighbours(book, mine, noise=self._noise(), level=self.neighbour_level)
-        book.neighbours[mine] = found
-        return Outcome(user, surprised, changed, mine, found)
+        book.meet(mine, found)
+        return Outcome(user, surprised, changed, int(book.id[mine]), book.id[found])
 
     @property
     def noise(self) -> float:
@@ -139,16 +148,16 @@ class DyClu(OneByOne):
     @property
     def segments(self) -> tuple[Segment, ...]:
         """All segments, open and closed, by id."""
-        return tuple(self._book[id] for id in range(len(self._book)))
+        return tuple(self._book[row] for row in range(len(self._book)))
 
     @property
     def changes(self) -> tuple[Change, ...]:
         """All changes noticed so far."""
-        return self._book.changes()
+        return tuple(self._book.changes)
 
     def neighbours(self, user: Hashable) -> tuple[int, ...]:
         """Return the ids of the segments the user's next decision is made with."""
-        return tuple(self._neighbourhood(as_user(user)).tolist())
+        return tuple(self._book.id[self._book.around(as_user(user))].tolist())
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
@@ -176,6 +185,7 @@ class DyClu(OneByOne):
             "window_delta": self._alarm.delta,
             "change_level": self.change_level,
             "neighbour_level": self.neighbour_level,
+            "archive": self.archive,
         }
 
     def _alpha(self, count: int) -> float:
@@ -190,6 +200,21 @@ class DyClu(OneByOne):
     def _noise(self) -> Noise:
         return self._known or self._book.residuals.noise()
 
-    def _neighbourhood(self, user: User) -> Ids:
-        mine = self._book.open.get(user)
-        return self._book.everyone() if mine is None else self._book.neighbours[mine]
+    def _start_anew(self, user: User, mine: int) -> int:
+        """Close a segment and open the next; fold the closed one if the archive is full."""
+        book, closed = self._book, self._book.archived()
+        if self.archive == ALL or len(closed) < self.archive:
+            return book.start(user)
+        found = neighbours(book, mine, noise=self._noise(), level=self.neighbour_level)
+        alike = np.intersect1d(found, closed)
+        if len(alike):
+            return book.restart(user, into=_most(book.count, alike), alike=True)
+        return book.restart(user, into=_most(-book.count, closed), alike=False)
+
+
+def _most(count: Ids, rows: Ids) -> int:
+    return int(rows[np.argmax(count[rows])])
+
+
+def _as_archive(value: Any) -> Any:
+    return ALL if value == ALL else as_whole(value, "archive", least=1)

@@ -1,0 +1,126 @@
+"""An archive that is full folds what resembles each other, and never grows again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dyclu
+from dyclu import DyClu
+from dyclu.conformance import check_policy
+from dyclu.errors import DycluError
+from dyclu.policy import Outcome
+from dyclu.sim.measures import regret
+from dyclu.sim.play import play
+from dyclu.sim.population import Population
+
+DIM = 3
+TASTES = np.eye(DIM)
+
+
+def live(
+    policy: DyClu, *, changes: int, tastes: Any = TASTES[:2], period: int = 40
+) -> list[Outcome]:
+    """Let two users jump from taste to taste; return all outcomes."""
+    rng = np.random.default_rng(5)
+    outcomes = []
+    for step in range(period * (changes + 1)):
+        for user in range(2):
+            x = rng.normal(size=DIM)
+            taste = tastes[(step // period + user) % len(tastes)]
+            outcomes.append(policy.learn(user, x, float(x @ taste + 0.05 * rng.normal())))
+    return outcomes
+
+
+def closed(policy: DyClu) -> list[int]:
+    return [segment.id for segment in policy.segments if segment.closed is not None]
+
+
+def test_never_more_closed_segments_than_asked_for() -> None:
+    policy = DyClu(DIM, noise=0.05, archive=3)
+    live(policy, changes=12)
+    assert len(policy.changes) >= 20
+    assert len(closed(policy)) == 3
+    assert len(policy.segments) == 5
+
+
+def test_what_resembles_each_other_adds_up_and_nothing_is_lost() -> None:
+    policy = DyClu(DIM, noise=0.05, archive=2)
+    kept = sum(outcome.kept for outcome in live(policy, changes=12))
+    assert sum(segment.stats.count for segment in policy.segments) == kept
+    for segment in policy.segments:
+        gaps = np.linalg.norm(TASTES[:2] - segment.stats.theta, axis=1)
+        # Tastes lie √2 apart, an estimate of 35 rewards some 0.015 from its own.
+        assert gaps.min() < 0.1, "tastes were mixed"
+
+
+def test_of_what_resembles_nothing_the_smallest_goes() -> None:
+    policy = DyClu(DIM, noise=0.05, archive=1)
+    live(policy, changes=2, tastes=np.array([[9.0, 0, 0], [0, 9.0, 0], [0, 0, 9.0]]))
+    (id,) = closed(policy)
+    everything = DyClu(DIM, noise=0.05)
+    live(everything, changes=2, tastes=np.array([[9.0, 0, 0], [0, 9.0, 0], [0, 0, 9.0]]))
+    counts = {s.id: s.stats.count for s in everything.segments if s.closed is not None}
+    assert id == max(counts, key=lambda id: counts[id])
+
+
+def test_ids_are_never_used_again() -> None:
+    policy = DyClu(DIM, noise=0.05, archive=1)
+    outcomes = live(policy, changes=10)
+    started = [outcome.segment or 0 for outcome in outcomes if outcome.changed]
+    assert started == sorted(set(started))
+    assert [change.after for change in policy.changes] == started
+    for change in policy.changes:
+        assert change.before < change.after
+
+
+def test_a_neighbour_whose_row_was_used_again_is_no_neighbour() -> None:
+    policy = DyClu(DIM, noise=0.05, archive=1)
+    live(policy, changes=3)
+    ids = {segment.id for segment in policy.segments}
+    for user in range(2):
+        assert set(policy.neighbours(user)) <= ids
+    # User 1 has just met user 0, who now changes; the row then holds somebody else's data.
+    rng = np.random.default_rng(6)
+    before = policy.neighbours(1)
+    while not policy.learn(0, x := rng.normal(size=DIM), float(-5 * x.sum())).changed:
+        before = policy.neighbours(1)
+    own = policy.learn(0, rng.normal(size=DIM), 0.0).segment
+    assert own not in policy.neighbours(1)
+    assert set(policy.neighbours(1)) <= set(before)
+
+
+def test_saved_and_loaded_it_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    check_policy(lambda: DyClu(DIM, archive=1))
+    policy = DyClu(DIM, noise=0.05, archive=2)
+    live(policy, changes=5)
+    policy.save(tmp_path / "policy")
+    loaded = dyclu.load(tmp_path / "policy")
+    assert isinstance(loaded, DyClu)
+    assert loaded.changes == policy.changes
+    assert live(loaded, changes=3) == live(policy, changes=3)
+
+
+def test_a_large_archive_changes_nothing() -> None:
+    assert live(DyClu(DIM, archive=1000), changes=6) == live(DyClu(DIM), changes=6)
+
+
+def test_a_small_archive_costs_little_where_tastes_return() -> None:
+    """Ten short periods each among 4 tastes: 3 closed segments serve nearly as well as 200."""
+    world = Population(
+        users=20, parameters=4, dim=5, arms=100, offered=6, rounds=300, shortest=25, longest=40
+    ).world(seed=3)
+    whole, folded = DyClu(5, noise=0.09), DyClu(5, noise=0.09, archive=6)
+    lost = [float(regret(play(policy, world))[-1]) for policy in (whole, folded)]
+    assert len(closed(whole)) > 100
+    assert len(closed(folded)) == 6
+    assert lost[1] < 1.15 * lost[0]
+
+
+@pytest.mark.parametrize("archive", [0, -1, 1.5, "some", None, True])
+def test_an_archive_is_all_or_a_number(archive: Any) -> None:
+    with pytest.raises(DycluError, match="archive"):
+        DyClu(DIM, archive=archive)
