@@ -25,7 +25,7 @@ from dyclu.validation import FloatArray, User
 REFRESH = 1024
 """Rank-one updates in a row before an inverse is computed afresh: rounding cannot pile up."""
 
-TRUSTED = 1e8
+TRUSTED = 1e6
 """Largest xᵀA_λ⁻¹x at which a rank-one update is trusted; it loses that many digits."""
 
 

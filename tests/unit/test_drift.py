@@ -1,0 +1,81 @@
+"""Rank-one updates for as long as anybody lives: estimates stay those of a fresh factorisation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dyclu.models import Models
+from dyclu.segments import Segments
+from dyclu.validation import FloatArray
+
+DIM = 8
+SHORT, LONG = 20_000, pytest.param(1_000_000, marks=pytest.mark.long)
+KINDS = ("plain", "tiny", "huge", "mixed units", "nearly collinear", "fading")
+
+
+def contexts(rng: np.random.Generator, kind: str, rows: int) -> FloatArray:
+    """Return contexts of one kind of trouble."""
+    X = rng.normal(size=(rows, DIM))
+    match kind:
+        case "tiny":
+            return 1e-6 * X
+        case "huge":
+            return 1e6 * X
+        case "mixed units":
+            return X * np.logspace(-3, 3, DIM)
+        case "nearly collinear":
+            return X[:, :1] + 1e-3 * X
+        case "fading":
+            # Loud at first, faint for ever after: the first updates must not be remembered wrongly.
+            return X * np.where(np.arange(rows) < 100, 1e3, 1.0)[:, None]
+    return X
+
+
+def fresh(gram: FloatArray, moment: FloatArray) -> FloatArray:
+    """Solve in extended precision, as far as iterative refinement goes."""
+    scale = 1 / np.sqrt(np.diag(gram))
+    scaled, right = gram * scale * scale[:, None], moment * scale
+    solution = np.linalg.solve(scaled, right)
+    for _ in range(3):
+        exact = right.astype(np.longdouble) - scaled.astype(np.longdouble) @ solution
+        solution = solution + np.linalg.solve(scaled, exact.astype(np.float64))
+    return np.asarray(solution * scale)
+
+
+def error(theta: FloatArray, gram: FloatArray, moment: FloatArray) -> float:
+    """Return how far an estimate is from a fresh one, as the predictions it makes."""
+    expected = fresh(gram, moment)
+    gap = theta - expected
+    return float(np.sqrt((gap @ gram @ gap) / (expected @ gram @ expected)))
+
+
+@pytest.mark.parametrize("rounds", [SHORT, LONG])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_segment_that_lives_long_keeps_its_estimate(kind: str, rounds: int) -> None:
+    rng = np.random.default_rng(1)
+    book = Segments(DIM)
+    row, taste, worst = book.start("ana"), rng.normal(size=DIM), 0.0
+    for block in range(rounds // 1000):
+        X = contexts(rng, kind if block == 0 or kind != "fading" else "plain", 1000)
+        y = X @ (taste / np.abs(X).mean(axis=0)) + 0.1 * rng.normal(size=1000)
+        for x, reward in zip(X, y.tolist(), strict=True):
+            book.add(row, x, reward, spanned=book.spans(row, x))
+        worst = max(worst, error(book.theta[row], book.gram[row], book.moment[row]))
+    assert book.rank[row] == DIM
+    assert worst < 1e-8
+
+
+@pytest.mark.parametrize("rounds", [SHORT, LONG])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_ridge_model_that_lives_long_keeps_its_estimate(kind: str, rounds: int) -> None:
+    rng = np.random.default_rng(2)
+    models, rows = Models(DIM, ridge=0.1), np.zeros(1000, dtype=np.intp)
+    row, taste, worst = models.of("ana"), rng.normal(size=DIM), 0.0
+    for block in range(rounds // 1000):
+        X = contexts(rng, kind if block == 0 or kind != "fading" else "plain", 1000)
+        y = X @ (taste / np.abs(X).mean(axis=0)) + 0.1 * rng.normal(size=1000)
+        models.add_many(rows, X, y)
+        ridged = models.gram[row] + 0.1 * np.eye(DIM)
+        worst = max(worst, error(models.theta[row], ridged, models.moment[row]))
+    assert worst < 1e-8
