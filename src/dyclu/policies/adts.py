@@ -1,9 +1,9 @@
 """adTS: Thompson sampling that forgets what came before a change.
 
 Negar Hariri, Bamshad Mobasher, Robin Burke (2015): *Adapting to User Preference Changes in
-Interactive Recommendation*, IJCAI. Every user has a linear model to sample from, and a window of
-recent observations in which a change is looked for by the range of cumulative sums, judged against
-reshuffled copies of the window. What is summed: ``docs/decisions/006-dlinucb-and-adts.md``.
+Interactive Recommendation*, IJCAI. Now and then the user's latest observations are compared with
+those just before, by the distance between what either says of the parameter; a change of level in
+the series of these distances is a change of taste. Readings: ``docs/decisions/010-adts-test.md``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,13 @@ from dyclu import columns
 from dyclu.batches import OneByOne
 from dyclu.chance import Chance, Seed
 from dyclu.columns import Columns
+from dyclu.cusum import change_point, p_value
+from dyclu.errors import OptionError
 from dyclu.models import Models
 from dyclu.noise import Noise
-from dyclu.policy import Decision, Ids, Outcome, described, first_best
+from dyclu.policy import Decision, Outcome, described, first_best
+from dyclu.ridge import solve
+from dyclu.stats import Stats
 from dyclu.storage import Saved, write
 from dyclu.validation import (
     FloatArray,
@@ -38,6 +42,9 @@ from dyclu.validation import (
     as_whole,
 )
 
+NO_ARMS = np.empty(0)
+"""What no question is about: shuffles share no random numbers with decisions."""
+
 
 class AdTS(OneByOne):
     """Thompson sampling with a linear model per user, from the observations since a change.
@@ -48,28 +55,30 @@ class AdTS(OneByOne):
         Number of features of a context.
     noise : float or None
         Standard deviation σ of the rewards' noise, the scale that is sampled with; None estimates
-        it from prediction errors.
+        it from prediction errors. The test for changes does not depend on it.
     ridge : float
         Regularisation λ.
     window : int
-        How many of a user's latest observations are kept and tested.
+        How many observations either side of a distance rests on; a whole number of intervals.
     interval : int
-        Rewards of a user from one test to the next.
+        Rewards of a user from one distance, and test, to the next.
     level : float
-        Chance of finding a change where there is none, at every test.
+        Chance of finding a change in a series of distances whose order means nothing.
     shuffles : int
-        Reshuffled copies of the window it is compared with.
+        Reshuffled copies the series is compared with.
+    series : int
+        How many of a user's latest distances are kept and tested.
     seed : int, SeedSequence or Generator
         What samples and shuffles are drawn from.
 
     Examples
     --------
-    >>> policy = AdTS(1, noise=0.1)
-    >>> rewards = [0.9 + 0.1 * (-1) ** t for t in range(75)] + [-0.9] * 25
+    >>> policy = AdTS(1, noise=0.1, window=20, interval=5)
+    >>> rewards = [0.9 + 0.1 * (-1) ** t for t in range(100)] + [-0.9] * 15
     >>> [t for t, reward in enumerate(rewards, 1) if policy.learn("ana", [1.0], reward).changed]
-    [100]
-    >>> policy.decide("ana", [[1.0]]).mean
-    -0.896...
+    [115]
+    >>> policy.decide("ana", [[1.0]]).mean  # -0.9 · 15 / (15 + 0.1)
+    -0.894...
     """
 
     def __init__(
@@ -81,19 +90,21 @@ class AdTS(OneByOne):
         window: int = 200,
         interval: int = 50,
         level: float = 0.05,
-        shuffles: int = 199,
+        shuffles: int = 999,
+        series: int = 64,
         seed: Seed = 0,
     ) -> None:
         self.dim = as_dim(dim)
         self.ridge = as_positive(ridge, "ridge")
-        self.window = as_whole(window, "window", least=2)
         self.interval = as_whole(interval, "interval", least=1)
+        self.window = _as_intervals(as_whole(window, "window", least=1), self.interval)
         self.level = as_probability(level, "level")
         self.shuffles = as_whole(shuffles, "shuffles", least=1)
+        self.series = as_whole(series, "series", least=1)
         self._known = None if noise is None else Noise.known(noise)
         self._chance, self._clock = Chance.of(seed), 0
         self._models = Models(self.dim, ridge=self.ridge)
-        self._windows = _Windows(self.dim, self.window)
+        self._past = _Past(self.dim, 2 * self.window // self.interval, self.series)
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose the best arm for a parameter sampled from ``N(θ̂, σ² A_λ⁻¹)``; changes nothing.
@@ -110,24 +121,24 @@ class AdTS(OneByOne):
         return Decision(user, best, mean, width, theta=scores.theta)
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        """Add the observation to the user's model and window; now and then look for a change."""
+        """Add the observation to the user's model; at the end of an interval look for a change."""
         user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         self._clock += 1
         row = self._models.of(user)
-        self._windows.make_room(len(self._models))
+        self._past.make_room(len(self._models))
         if not x.any():
             # No taste explains the reward of a context of zeros, so no change of taste does.
             return Outcome(user)
-        self._add(row, x, y)
-        self._windows.seen[row] += 1
-        due = bool(self._windows.seen[row] % self.interval == 0)
-        return Outcome(user, changed=due and self._changed(row))
+        begun = int(self._models.count[row]) % self.interval
+        self._models.add(row, x, y)
+        self._past.add(row, x, y, anew=begun == 0)
+        return Outcome(user, changed=begun + 1 == self.interval and self._changed(row))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
         state, arrays = self._models.dump()
         state |= {"key": self._chance.key, "clock": self._clock}
-        arrays |= self._windows.dump(len(self._models))
+        arrays |= self._past.dump(len(self._models))
         write(path, Saved("AdTS", self._options(), state, arrays))
 
     @classmethod
@@ -136,7 +147,7 @@ class AdTS(OneByOne):
         policy = cls(**saved.options)
         policy._chance, policy._clock = Chance(saved.state["key"]), saved.state["clock"]
         policy._models.fill(saved.state, saved.arrays)
-        policy._windows.fill(len(policy._models), saved.arrays)
+        policy._past.fill(len(policy._models), saved.arrays)
         return policy
 
     def __repr__(self) -> str:
@@ -151,6 +162,7 @@ class AdTS(OneByOne):
             "interval": self.interval,
             "level": self.level,
             "shuffles": self.shuffles,
+            "series": self.series,
         }
 
     def _root(self, user: User) -> FloatArray:
@@ -159,67 +171,62 @@ class AdTS(OneByOne):
             return np.eye(self.dim) / math.sqrt(self.ridge)
         return _root(self._models.inverse[row])
 
-    def _add(self, row: int, context: FloatArray, reward: float) -> None:
-        models, windows = self._models, self._windows
-        leverage = max(float(context @ models.inverse[row] @ context), 0.0)
-        error = abs(reward - float(context @ models.theta[row])) / math.sqrt(1 + leverage)
-        windows.add(row, int(models.count[row]), context, reward, error)
-        models.add(row, context, reward)
-
     def _changed(self, row: int) -> bool:
-        """Look for a change; if there is one, forget what came before it."""
-        count = int(self._models.count[row])
-        places = self._windows.places(count)
-        # The errors of a model of fewer observations than features are mostly its prior's.
-        young = max(0, self.dim - (count - len(places)))
-        errors = self._windows.errors[row, places[young:]]
-        if len(errors) < 2:
+        """Measure a distance and look for a change; if there is one, forget what came before it."""
+        if self._models.count[row] < 2 * self.window:
             return False
-        rng = self._chance.generator(self._clock, errors)
-        if p_value(errors, shuffles=self.shuffles, rng=rng) > self.level:
+        blocks = self.window // self.interval
+        older = self._past.stats(row, slice(-2 * blocks, -blocks), self.interval)
+        newer = self._past.stats(row, slice(-blocks, None), self.interval)
+        distances = self._past.after(row, distance(older, newer, ridge=self.ridge))
+        rng = self._chance.generator(self._clock, NO_ARMS)
+        if p_value(distances, shuffles=self.shuffles, rng=rng) > self.level:
             return False
-        self._relearn(row, places[young + change_point(errors) :])
+        self._forget(row, keep=len(distances) - change_point(distances))
         return True
 
-    def _relearn(self, row: int, places: Ids) -> None:
-        """Rebuild a user's model and window from the observations at these places alone."""
-        contexts = self._windows.contexts[row, places]
-        rewards = self._windows.rewards[row, places].tolist()
+    def _forget(self, row: int, *, keep: int) -> None:
+        """Let a user's model be that of so many latest blocks, and start the distances anew."""
+        kept = self._past.stats(row, slice(-keep, None), self.interval)
+        self._past.measured[row] = 0
         models = self._models
-        for column in (models.gram, models.moment, models.energy, models.count, models.theta):
-            column[row] = 0
-        models.inverse[row] = np.eye(self.dim) / self.ridge
-        for context, reward in zip(contexts, rewards, strict=True):
-            self._add(row, context, reward)
+        models.gram[row], models.moment[row] = kept.gram, kept.moment
+        models.energy[row], models.count[row] = kept.energy, kept.count
+        models.inverse[row] = solve(kept.gram, np.eye(self.dim), ridge=self.ridge)
+        models.theta[row] = models.inverse[row] @ kept.moment
 
 
-def p_value(series: FloatArray, *, shuffles: int, rng: np.random.Generator) -> float:
-    """Return how likely cumulative sums range this widely if the order of a series means nothing.
+def distance(older: Stats, newer: Stats, *, ridge: float) -> float:
+    """Return the Mahalanobis distance of the posteriors of two sets of observations, times σ.
 
-    Of all `shuffles` + 1 orders, the given one included, the share whose sums range at least as
-    widely. With ``level · (shuffles + 1)`` a whole number it is at most `level` with just that
-    chance, whatever the distribution of the (exchangeable) entries.
+    With ``N(θ̂ᵢ, σ² Aᵢ⁻¹)``, ``Aᵢ`` regularised and ``δ = θ̂₁ − θ̂₂``, and the covariances averaged,
 
-    >>> p_value(np.repeat([0.0, 1.0], 20), shuffles=99, rng=np.random.default_rng(0))
-    0.01
+    ``√(δᵀ ((A₁⁻¹ + A₂⁻¹) / 2)⁻¹ δ) = √(2 δᵀ A₁ (A₁ + A₂)⁻¹ A₂ δ)``:
+
+    but for the ridge, the root of twice what `homogeneity` weighs, Eq. (1).
+
+    >>> distance(Stats.of([1.0], 0.0), Stats.of([1.0], 2.0), ridge=1.0)  # 1 / √(1/2)
+    1.414...
     """
-    shuffled = rng.permuted(np.tile(series, (shuffles, 1)), axis=1)
-    wider = np.ptp(_sums(shuffled), axis=1) >= np.ptp(_sums(series))
-    return (1 + int(wider.sum())) / (1 + shuffles)
+    prior = ridge * np.eye(older.dim)
+    gap = _estimate(older, ridge) - _estimate(newer, ridge)
+    ahead, back = (older.gram + prior) @ gap, (newer.gram + prior) @ gap
+    both = solve(older.gram + newer.gram, back[:, None], ridge=2 * ridge)[:, 0]
+    return math.sqrt(max(0.0, 2 * float(ahead @ both)))
 
 
-def change_point(series: FloatArray) -> int:
-    """Return how many entries came before the likeliest change: where ``|S|`` is largest.
-
-    >>> change_point(np.array([1.0, 2.0, 1.0, 7.0, 8.0]))
-    3
-    """
-    return int(np.argmax(np.abs(_sums(series)))) + 1
+def _estimate(stats: Stats, ridge: float) -> FloatArray:
+    return solve(stats.gram, stats.moment[:, None], ridge=ridge)[:, 0]
 
 
-def _sums(series: FloatArray) -> FloatArray:
-    """Return ``S_i = Σ_{j ≤ i} (e_j − ē)`` along the last axis; the last is 0, as S₀ is."""
-    return np.cumsum(series - series.mean(axis=-1, keepdims=True), axis=-1)
+def _as_intervals(window: int, interval: int) -> int:
+    if window % interval:
+        fitting = interval * math.ceil(window / interval)
+        raise OptionError(
+            f"window is {window} and interval is {interval}, expected a window of whole "
+            f"intervals; pass window={fitting}"
+        )
+    return window
 
 
 def _root(matrix: FloatArray) -> FloatArray:
@@ -232,31 +239,35 @@ def _root(matrix: FloatArray) -> FloatArray:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-class _Windows:
-    """The latest observations of every user, one row each, in a ring.
+class _Past:
+    """What is kept of every user's latest observations: the sums of blocks, and distances.
+
+    An interval's observations are a block. Windows and what stays after a change are whole blocks,
+    so that no observation is kept by itself. In every row the newest block or distance is the last.
 
     Attributes
     ----------
-    contexts, rewards : arrays of shape (room, window, d) and (room, window)
-        The observations; the k-th since a change is at place ``k % window``.
-    errors : array of shape (room, window)
-        ``|y − xᵀθ̂| / √(1 + xᵀA_λ⁻¹x)``, of the model before it learnt the observation.
-    seen : int array of shape (room,)
-        Number of a user's rewards ever.
+    block_gram, block_moment, block_energy : arrays of shape (room, blocks, ...)
+        The sums of every block's observations.
+    distances : array of shape (room, series)
+        Between the windows that ended with each of the latest blocks.
+    measured : int array of shape (room,)
+        How many distances there were since a change; the latest `series` of them are kept.
     """
 
-    contexts: FloatArray
-    rewards: FloatArray
-    errors: FloatArray
-    seen: NDArray[np.int64]
+    block_gram: FloatArray
+    block_moment: FloatArray
+    block_energy: FloatArray
+    distances: FloatArray
+    measured: NDArray[np.int64]
 
-    def __init__(self, dim: int, window: int) -> None:
-        self._window = window
+    def __init__(self, dim: int, blocks: int, series: int) -> None:
         self._columns: Columns = {
-            "contexts": ((window, dim), np.float64),
-            "rewards": ((window,), np.float64),
-            "errors": ((window,), np.float64),
-            "seen": ((), np.int64),
+            "block_gram": ((blocks, dim, dim), np.float64),
+            "block_moment": ((blocks, dim), np.float64),
+            "block_energy": ((blocks,), np.float64),
+            "distances": ((series,), np.float64),
+            "measured": ((), np.int64),
         }
         columns.lay(self, self._columns)
 
@@ -264,16 +275,30 @@ class _Windows:
         """Have at least this many rows."""
         columns.make_room(self, self._columns, rows)
 
-    def add(self, row: int, count: int, context: FloatArray, reward: float, error: float) -> None:
-        """Keep the observation that follows `count` others, instead of the oldest if need be."""
-        place = count % self._window
-        self.contexts[row, place] = context
-        self.rewards[row, place] = reward
-        self.errors[row, place] = error
+    def add(self, row: int, context: FloatArray, reward: float, *, anew: bool) -> None:
+        """Add an observation to the newest block, or to a new one in place of the oldest."""
+        if anew:
+            for blocks in (self.block_gram, self.block_moment, self.block_energy):
+                _shift(blocks[row], 0.0)
+        self.block_gram[row, -1] += context[:, None] * context
+        self.block_moment[row, -1] += reward * context
+        self.block_energy[row, -1] += reward * reward
 
-    def places(self, count: int) -> Ids:
-        """Return where the latest of `count` observations are, oldest first."""
-        return np.arange(max(0, count - self._window), count) % self._window
+    def stats(self, row: int, blocks: slice, interval: int) -> Stats:
+        """Return the statistics of some full blocks."""
+        energy = self.block_energy[row, blocks]
+        return Stats(
+            self.block_gram[row, blocks].sum(axis=0),
+            self.block_moment[row, blocks].sum(axis=0),
+            float(energy.sum()),
+            interval * len(energy),
+        )
+
+    def after(self, row: int, distance: float) -> FloatArray:
+        """Add a distance, and return all that are kept since a change."""
+        _shift(self.distances[row], distance)
+        self.measured[row] += 1
+        return self.distances[row, -self.measured[row] :]
 
     def dump(self, rows: int) -> dict[str, NDArray[Any]]:
         """Return the rows in use."""
@@ -282,3 +307,9 @@ class _Windows:
     def fill(self, rows: int, arrays: dict[str, NDArray[Any]]) -> None:
         """Put back what `dump` returned."""
         columns.fill(self, self._columns, rows, arrays)
+
+
+def _shift(entries: FloatArray, newest: float) -> None:
+    """Move all entries one place to the front, the first one out, and fill the last place."""
+    entries[:-1] = entries[1:]
+    entries[-1] = newest

@@ -161,7 +161,7 @@ def options(name: str, setting: Population) -> dict[str, Any]:
         "shared-linucb": linucb,
         "discounted-linucb": linucb,
         "sliding-linucb": linucb,
-        "adts": common | {"window": 200, "interval": 50},
+        "adts": common | {"window": 200, "interval": 50, "level": 0.05, "shuffles": 999},
         # σ² in the width is what reproduces the published column: docs/decisions/006.
         "dlinucb": common
         | {"error_level": 0.1, "creation_level": 0.02, "window": 20, "window_delta": 0.1}

@@ -110,7 +110,11 @@ def test_contestants_of_the_table_are_known() -> None:
         ("shared-linucb", {"ridge": 0.1, "alpha": 0.3, "shared": True}),
         ("oracle", {"ridge": 0.1, "alpha": 0.3}),
         ("club", {"ridge": 0.1, "alpha": 0.1, "tolerance": 2.0}),
-        ("adts", {"ridge": 0.1, "noise": 0.12, "window": 200, "interval": 50}),
+        (
+            "adts",
+            {"ridge": 0.1, "noise": 0.12, "window": 200, "interval": 50}
+            | {"level": 0.05, "shuffles": 999},
+        ),
         (
             "dlinucb",
             {
