@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -207,6 +207,44 @@ def reproduce(
         Path | None,
         typer.Option(help="Folder with the Last.fm data set, for lastfm.", metavar="DIR"),
     ] = None,
+    least: Annotated[
+        int | None,
+        typer.Option(
+            help="lastfm: observations a person must have to take part.", show_default="800"
+        ),
+    ] = None,
+    scaling: Annotated[
+        str | None,
+        typer.Option(
+            help="lastfm: what features are divided by, the largest norm or each one's own.",
+            metavar="largest|unit|none",
+            show_default="largest",
+        ),
+    ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            help="lastfm: order of a person's observations.",
+            metavar="shuffled|dated|published",
+            show_default="shuffled",
+        ),
+    ] = None,
+    serving: Annotated[
+        str | None,
+        typer.Option(
+            help="lastfm: in which order users come by.",
+            metavar="in-turn|at-random",
+            show_default="in-turn",
+        ),
+    ] = None,
+    negatives: Annotated[
+        str | None,
+        typer.Option(
+            help="lastfm: what is offered beside the positive artist.",
+            metavar="unknown|untagged",
+            show_default="unknown",
+        ),
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version of it, 2 seeds, about a minute.")
     ] = False,
@@ -228,8 +266,25 @@ def reproduce(
         seeds=_seeds(seeds, quick=quick),
         quick=quick,
         data=data,
+        reading=_given(least=least, scaling=scaling),
+        drawing=_given(
+            order=order,
+            # Without quotes for the shell.
+            serving=None if serving is None else serving.replace("-", " "),
+            negatives=negatives,
+        ),
     )
-    told = {"rows": rows, "seeds": seeds, "policies": policies, "quick": quick}
+    told: dict[str, object] = {
+        "rows": rows,
+        "seeds": seeds,
+        "policies": policies,
+        "quick": quick,
+        "least": least,
+        "scaling": scaling,
+        "order": order,
+        "serving": serving,
+        "negatives": negatives,
+    }
     plant = _Plant.at(out, jobs=jobs, dask=dask)
     for study in studies:
         plant.conduct(study, command=_command(f"reproduce {what}", told), folder=out / study.name)
@@ -362,16 +417,21 @@ def _studies(
     seeds: tuple[int, ...],
     quick: bool,
     data: Path | None,
+    reading: Mapping[str, Any],
+    drawing: Mapping[str, Any],
 ) -> list[Study | LastFMStudy]:
     """Return the studies that were asked for; all that can be checked of them has been."""
-    from dyclu.sim.cast import CONTESTANTS, LISTENERS
+    from dyclu.sim.cast import CONTESTANTS
     from dyclu.sim.lastfm import WHERE
     from dyclu.sim.lastfm_study import LastFMStudy
+    from dyclu.sim.listeners import LISTENERS
     from dyclu.sim.studies import figure2, table1
 
     wanted = [one for one in What if what in (one, What.ALL) and one is not What.ALL]
     if rows is not None and What.TABLE1 not in wanted:
         raise OptionError(f"{what} has no rows; leave out --rows, or reproduce table1")
+    if What.LASTFM not in wanted and (only := [*reading, *drawing]):
+        raise OptionError(f"--{only[0]} is for lastfm; leave it out, or reproduce lastfm")
     if data is None and What.LASTFM in wanted:
         raise OptionError(f"{what} needs --data with the Last.fm data set; {WHERE}")
 
@@ -385,7 +445,16 @@ def _studies(
         listeners = LISTENERS if policies is None else policies
         if what is What.ALL:
             listeners = tuple(name for name in listeners if name != "oracle")
-        studies.append(LastFMStudy.read(data, policies=listeners, seeds=seeds, quick=quick))
+        studies.append(
+            LastFMStudy.read(
+                data,
+                policies=listeners,
+                seeds=seeds,
+                reading=reading,
+                drawing=drawing,
+                quick=quick,
+            )
+        )
     return studies
 
 
@@ -494,6 +563,11 @@ def _plan_picture(planned: Plan, path: Path) -> list[Path]:
 def _hush_matplotlib() -> None:
     """Keep back matplotlib's remarks on its caches, which no reader of stderr asked for."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
+
+
+def _given(**options: object) -> dict[str, object]:
+    """Return the options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _print_json(document: Mapping[str, object]) -> None:

@@ -308,6 +308,8 @@ def test_quick_studies_share_a_store_and_have_reports_of_their_own(out: Path) ->
         (["lastfm"], "lastfm needs --data with the Last.fm data set; get the data set"),
         (["all"], "all needs --data with the Last.fm data set; get the data set"),
         (["lastfm", "--data=/nowhere"], "cannot read /nowhere/user_taggedartists.dat"),
+        (["lastfm", "--data=/nowhere", "--scaling=odd"], "scaling is 'odd', expected one of"),
+        (["table1", "--order=dated"], "--order is for lastfm; leave it out"),
     ],
 )
 def test_a_refusal_is_one_line_and_leaves_nothing(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dyclu.errors import DycluError, OptionError
 from dyclu.sim import paper
@@ -11,21 +11,26 @@ from dyclu.sim.population import Population
 CONTESTANTS = ("oracle", "linucb", "adts", "dlinucb", "club", "dyclu")
 """The policies of Table 1, in its order."""
 
-LISTENERS = ("uniform", "linucb", "shared-linucb", "dyclu", "club", "dlinucb", "adts")
-"""The policies on Last.fm, where nobody knows the truth an oracle would have to be told."""
-
 
 def check_policies(policies: Sequence[str], dim: int) -> None:
     """Make every policy once: whatever is wrong with one shows before the first run."""
+    world = stand_in(dim).world(0)
+    known = paper.contestants()
+    check_makers(policies, lambda name: paper.contestant(name, world), known=known)
+
+
+def check_makers(
+    policies: Sequence[str], make: Callable[[str], object], *, known: Sequence[str]
+) -> None:
+    """Make every policy once by this function; `known` is what there is to choose from."""
     if not policies:
         raise OptionError(
-            f"there are no policies, expected some of {', '.join(paper.contestants())}, "
+            f"there are no policies, expected some of {', '.join(known)}, "
             'or your own as "module:Class"'
         )
-    world = stand_in(dim).world(0)
     for policy in policies:
         try:
-            paper.contestant(policy, world)
+            make(policy)
         except DycluError:
             raise
         except Exception as error:  # whatever somebody's module or class comes up with
@@ -35,6 +40,6 @@ def check_policies(policies: Sequence[str], dim: int) -> None:
             ) from error
 
 
-def stand_in(dim: int, *, noise: float = 1.0) -> Population:
-    """Return the smallest setting of this dimension and noise."""
-    return Population(users=1, parameters=1, dim=dim, arms=1, offered=1, rounds=1, noise=noise)
+def stand_in(dim: int) -> Population:
+    """Return the smallest setting of this dimension."""
+    return Population(users=1, parameters=1, dim=dim, arms=1, offered=1, rounds=1, noise=1.0)

@@ -13,6 +13,7 @@ import numpy as np
 from dyclu.policy import Ids
 from dyclu.sim.drawing import LINES, arrange, canvas, drawing
 from dyclu.sim.lastfm_job import relative_reward
+from dyclu.sim.listeners import CONSTANT
 from dyclu.sim.records import Result, checkpoints
 from dyclu.sim.spread import Spread, grouped, policies_of, regrets
 from dyclu.validation import FloatArray
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 FAMILIAR = ("uniform", "linucb", "dyclu", "oracle", "adts", "dlinucb", "club", "shared-linucb")
 """Policies that have the same line in every picture, in the order of `LINES`."""
+
+VARIANT = (0, (4, 1.2, 1, 1.2))
+"""Dashes of a policy with the constant width, in the colour of the policy it is a variant of."""
 
 MARKERS = "os^DvPXp"
 """Marks of the policies where there are no lines."""
@@ -111,8 +115,10 @@ def _lines(policies: Sequence[str]) -> dict[str, tuple[str, Any]]:
     >>> _lines(["mine:Policy", "linucb"])["linucb"] == LINES[1]
     True
     """
-    own = dict(zip(FAMILIAR, LINES, strict=True))
-    left = cycle([line for name, line in own.items() if name not in policies] or LINES)
+    own: dict[str, tuple[str, Any]] = dict(zip(FAMILIAR, LINES, strict=True))
+    own |= {name + CONSTANT: (colour, VARIANT) for name, (colour, _) in own.items()}
+    used = {own[policy][0] for policy in policies if policy in own}
+    left = cycle([line for line in LINES if line[0] not in used] or LINES)
     return {policy: own[policy] if policy in own else next(left) for policy in policies}
 
 

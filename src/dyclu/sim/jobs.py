@@ -9,7 +9,10 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import sys
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -118,7 +121,7 @@ class Job:
             "setting": asdict(self.population),
             "policy": self.policy,
             "told": paper.options(self.policy, self.population),
-            "source": None if self.policy in paper.contestants() else _source(self.policy),
+            "source": source_of(self.policy, known=paper.contestants()),
             "seed": self.seed,
             "look": LOOK,
             "points": POINTS,
@@ -191,10 +194,27 @@ def _described(setting: Population) -> str:
     return " ".join(own) or "row1"
 
 
-def _source(spec: str) -> str | None:
-    """Return the digest of the file that defines somebody's own policy: edited, it is another."""
-    try:
-        source = Path(inspect.getfile(paper.own_class(spec))).read_bytes()
-    except (TypeError, OSError):  # built in, or typed at a prompt
+def source_of(policy: str, *, known: Sequence[str]) -> str | None:
+    """Return the digest of the files that define somebody's own policy: edited, it is another.
+
+    These are the module that is named and the one that defines the class, of a `partial` too. None
+    for the policies of the library, and for what has no file.
+    """
+    if policy in known:
         return None
-    return hashlib.sha256(source).hexdigest()
+    made = paper.own_class(policy)
+    while isinstance(made, partial):
+        made = made.func
+    named = sys.modules[policy.partition(":")[0]]
+    files = dict.fromkeys(file for one in (named, made) if (file := _file(one)))
+    sources = [hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files]
+    return digest(sources) if sources else None
+
+
+def _file(defined: Any) -> str | None:
+    """Return where something is defined, if it is in a file that can be read."""
+    try:
+        file = inspect.getfile(defined)
+    except TypeError:  # built in, or typed at a prompt
+        return None
+    return file if Path(file).is_file() else None

@@ -7,6 +7,7 @@ were unpacked to.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,13 @@ WHERE = (
 
 DAY_MONTH_YEAR = np.array([1, 100, 10_000])
 """What a day, a month and a year count in a date that is written as one number."""
+
+DIGITS = 9
+"""Decimals, of the largest one, that the features are rounded to before they are scaled.
+
+Their last digits depend on how many threads the linear algebra had; some artists' features are
+nothing but such digits, and would be made as long as anybody's by `scaling="unit"`.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,9 +115,22 @@ class LastFM:
     heard: Flags
 
     def __post_init__(self) -> None:
-        arrays = (self.features, self.artists, self.people, self.tagged, self.heard)
-        for array in (*arrays, *self.events, *self.dates):
+        for array in self._arrays:
             array.flags.writeable = False
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything an experiment is drawn from."""
+        found = hashlib.sha256()
+        for array in self._arrays:
+            found.update(repr((array.shape, array.dtype.str)).encode())
+            found.update(np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()
+
+    @property
+    def _arrays(self) -> tuple[NDArray[Any], ...]:
+        single = (self.features, self.artists, self.people, self.tagged, self.heard)
+        return (*single, *self.events, *self.dates)
 
     @classmethod
     def read(
@@ -368,7 +389,20 @@ def _reduced(table: Any, dim: int) -> FloatArray:
     # A direction is known up to its sign: its largest entry is made positive.
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1)
     coordinates: FloatArray = table @ (directions * np.sign(largest)).T
-    return coordinates
+    return _rounded(coordinates)
+
+
+def _rounded(features: FloatArray) -> FloatArray:
+    """Return the features without the digits that belong to nobody.
+
+    >>> _rounded(np.array([4.0, 1.0 + 4e-16, 3e-21]))
+    array([4., 1., 0.])
+    """
+    # A power of two: the largest feature itself has such digits too.
+    unit = 2.0 ** np.frexp(np.abs(features).max())[1]
+    # Minus zero would be another bit pattern for the same feature.
+    rounded: FloatArray = unit * (features / unit).round(DIGITS) + 0.0
+    return rounded
 
 
 def _scaled(features: FloatArray, scaling: Scaling) -> FloatArray:

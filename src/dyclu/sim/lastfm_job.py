@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -11,23 +11,16 @@ from typing import Any
 import numpy as np
 
 from dyclu import __version__
-from dyclu.sim import paper
-from dyclu.sim.cast import stand_in
-from dyclu.sim.jobs import Job, weight
+from dyclu.sim import listeners
+from dyclu.sim.jobs import RESULT_VERSION, digest, source_of, weight
 from dyclu.sim.lastfm import LastFM
 from dyclu.sim.listening import Listening, listen
 from dyclu.sim.measures import delays
-from dyclu.sim.records import Result, Timing, checkpoints
+from dyclu.sim.records import POINTS, Result, Timing, checkpoints
 from dyclu.validation import FloatArray
 
 OFFERED = 25
 """Artists that every event on Last.fm offers."""
-
-QUICK_STREAM = {"users": 4, "parts": 2}
-"""On Last.fm, a quick run has so many users, each made of so few people."""
-
-LASTFM_NOISE = 0.4
-"""Roughly the standard deviation of rewards of 0 and 1 around what a linear model expects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +35,21 @@ class LastFMJob:
     data : LastFM
         What was read.
     source : str
-        Digest of the files it was read from.
-    policy, seed
-        As in `Job`.
-    quick : bool
-        Whether the stream is a small one.
+        Its digest.
+    policy : str
+        What `listeners.listener` makes.
+    seed : int
+        Decides the stream, and the dice of a policy that throws any.
+    reading, drawing : mapping of str to value
+        What `LastFM.read` was given, and what `LastFM.stream` is.
     """
 
     data: LastFM = field(repr=False, compare=False)
     source: str
     policy: str
     seed: int = 0
-    quick: bool = False
+    reading: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    drawing: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         return f"{self.policy} on {self.name}, seed {self.seed}"
@@ -64,20 +60,25 @@ class LastFMJob:
         return "lastfm"
 
     @property
-    def stream(self) -> Mapping[str, Any]:
-        """What `LastFM.stream` is given beside the seed."""
-        return {"offered": OFFERED, **(QUICK_STREAM if self.quick else {})}
-
-    @property
     def configuration(self) -> dict[str, Any]:
-        """What the policy is told."""
-        return self._told.configuration
+        """All that decides the outcome, in plain values, with the options nobody gave."""
+        return {
+            "data": self.source,
+            "reading": complete(LastFM.read, self.reading),
+            "drawing": complete(LastFM.stream, self.drawing) | {"offered": OFFERED},
+            "policy": self.policy,
+            "told": listeners.options(self.policy),
+            "source": source_of(self.policy, known=listeners.listeners()),
+            "seed": self.seed,
+            "points": POINTS,
+            "result": RESULT_VERSION,
+            "dyclu": __version__,
+        }
 
     @property
     def key(self) -> str:
-        """SHA-256 of what the policy is told, of the files and of the stream's options."""
-        decisive = (self._told.key, self.source, sorted(self.stream.items()))
-        return hashlib.sha256(repr(decisive).encode()).hexdigest()
+        """SHA-256 of the configuration: the name under which the result is stored."""
+        return digest(self.configuration)
 
     @property
     def cost(self) -> int:
@@ -86,15 +87,20 @@ class LastFMJob:
 
     def run(self) -> Result:
         """Make the run, here and now."""
-        world = self._told.population.world(self.seed)
-        policy = paper.contestant(self.policy, world, seed=self.seed)
-        return _measured(self, listen(policy, self.data.stream(self.seed, **self.stream)))
+        policy = listeners.listener(self.policy, self.data.features.shape[1], seed=self.seed)
+        stream = self.data.stream(self.seed, **{**self.drawing, "offered": OFFERED})
+        return _measured(self, listen(policy, stream))
 
-    @property
-    def _told(self) -> Job:
-        """A job whose setting stands for what a policy is told: the dimension and the noise."""
-        setting = stand_in(self.data.features.shape[1], noise=LASTFM_NOISE)
-        return Job(setting, self.policy, seed=self.seed)
+
+def complete(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a function: as given, or by default.
+
+    >>> complete(LastFM.read, {"least": 500})
+    {'dim': 25, 'least': 500, 'scaling': 'largest'}
+    """
+    parameters = inspect.signature(function).parameters.values()
+    by_default = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+    return by_default | dict(given)
 
 
 def relative_reward(run: Result) -> FloatArray:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-from dyclu.errors import OptionError
-from dyclu.sim import paper
-from dyclu.sim.cast import check_policies
 from dyclu.sim.document import Document, Picture, Table
 from dyclu.sim.figures import reward_figure
-from dyclu.sim.lastfm import LISTENED, TAGGED, LastFM
-from dyclu.sim.lastfm_job import LASTFM_NOISE, OFFERED, LastFMJob
+from dyclu.sim.lastfm import LastFM
+from dyclu.sim.lastfm_job import OFFERED, LastFMJob
+from dyclu.sim.listeners import check_listeners
 from dyclu.sim.records import Result
 from dyclu.sim.results import BANDS_NOTE, QUICK_WARNING, everyday_parts, turnout
 from dyclu.sim.studies import Progress, folder_name
 from dyclu.sim.sweep import sweep
-from dyclu.sim.tables import reward_table
+from dyclu.sim.tables import choices_table, listeners_table, reward_table
+
+QUICK_DRAWING = {"users": 4, "parts": 2}
+"""A quick run has so many users, each made of so few people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,7 +30,7 @@ class LastFMStudy:
 
     Attributes
     ----------
-    data, source
+    data, source, reading, drawing
         As in `LastFMJob`.
     policies, seeds, quick
         As in `Study`.
@@ -39,26 +40,37 @@ class LastFMStudy:
     source: str
     policies: tuple[str, ...]
     seeds: tuple[int, ...]
+    reading: Mapping[str, Any]
+    drawing: Mapping[str, Any]
     quick: bool = False
 
     def __post_init__(self) -> None:
-        if "oracle" in self.policies:
-            raise OptionError(
-                "oracle cannot play on Last.fm, where nobody knows the truth it has to be told; "
-                f"choose from {', '.join(name for name in paper.contestants() if name != 'oracle')}"
-            )
-        check_policies(self.policies, self.data.features.shape[1])
+        check_listeners(self.policies, self.data.features.shape[1])
+        # Drawn here, so that a stream nobody can draw is found before the first run.
+        self.data.stream(self.seeds[0], offered=OFFERED, **self.drawing)
 
     @classmethod
     def read(
-        cls, folder: Path, *, policies: tuple[str, ...], seeds: tuple[int, ...], quick: bool = False
+        cls,
+        folder: Path,
+        *,
+        policies: tuple[str, ...],
+        seeds: tuple[int, ...],
+        reading: Mapping[str, Any] | None = None,
+        drawing: Mapping[str, Any] | None = None,
+        quick: bool = False,
     ) -> LastFMStudy:
-        """Read the files in a folder."""
-        data, digest = LastFM.read(folder), hashlib.sha256()
-        for file, _ in (TAGGED, LISTENED):
-            digest.update((folder / file).read_bytes())
-        source = digest.hexdigest()
-        return cls(data=data, source=source, policies=policies, seeds=seeds, quick=quick)
+        """Read the files in a folder; `reading` goes to `LastFM.read`, `drawing` to its stream."""
+        data = LastFM.read(folder, **(reading or {}))
+        return cls(
+            data=data,
+            source=data.digest,
+            policies=policies,
+            seeds=seeds,
+            reading=reading or {},
+            drawing=(QUICK_DRAWING if quick else {}) | dict(drawing or {}),
+            quick=quick,
+        )
 
     @property
     def name(self) -> str:
@@ -70,7 +82,12 @@ class LastFMStudy:
         """The runs."""
         return [
             LastFMJob(
-                data=self.data, source=self.source, policy=policy, seed=seed, quick=self.quick
+                data=self.data,
+                source=self.source,
+                policy=policy,
+                seed=seed,
+                reading=self.reading,
+                drawing=self.drawing,
             )
             for policy, seed in product(self.policies, self.seeds)
         ]
@@ -86,17 +103,20 @@ class LastFMStudy:
     ) -> Document:
         """Return what the results come to; without pictures, nothing needs matplotlib."""
         drawn = [("As a picture", self._picture(results))] if pictures else []
+        choices = self.jobs[0].configuration
         parts: list[tuple[str, Table | Picture]] = [
             ("Reward, as a multiple of random choice's", reward_table(results)),
             *drawn,
+            ("Who played", listeners_table(self.policies)),
             *everyday_parts(results),
+            ("What the paper leaves open", choices_table(choices["reading"] | choices["drawing"])),
         ]
         events = fmean(result.rounds for result in results)
         return Document(
             title="Last.fm: reward against random choice",
             lead=f"{turnout(self.policies, self.seeds)}; {events:,.0f} events per run. Every event "
             f"offers {OFFERED} artists, one of which the person has tagged: it brings 1, the "
-            f"others 0. Policies that can be told the noise are told {LASTFM_NOISE}.",
+            "others 0. Nobody is told the noise.",
             warning=QUICK_WARNING if self.quick else "",
             parts=tuple(parts),
             facts=facts,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -134,7 +134,7 @@ def contestant(name: str, world: World, *, seed: int = 0) -> Policy:
     """
     dim = world.setting.dim
     if name not in contestants():
-        return _own(name, dim, seed)
+        return own_policy(name, dim, seed, known=contestants())
     given = options(name, world.setting)
     if name in RANDOM:
         given["seed"] = seed
@@ -174,8 +174,8 @@ def options(name: str, setting: Population) -> dict[str, Any]:
     return told.get(name, {})
 
 
-def own_class(spec: str) -> Callable[..., Any]:
-    """Return what ``"module:Class"`` names.
+def own_class(spec: str, *, known: Sequence[str] = ()) -> Callable[..., Any]:
+    """Return what ``"module:Class"`` names; `known` is what else there is to choose from.
 
     >>> own_class("dyclu.policies:LinUCB")
     <class 'dyclu.policies.linucb.LinUCB'>
@@ -183,7 +183,7 @@ def own_class(spec: str) -> Callable[..., Any]:
     module, _, name = spec.partition(":")
     if not (module and name):
         raise OptionError(
-            f"no policy is called {spec!r}; choose one of {', '.join(contestants())}, "
+            f"no policy is called {spec!r}; choose one of {', '.join(known or contestants())}, "
             'or name your own as "module:Class"'
         )
     try:
@@ -203,8 +203,9 @@ def _truth(world: World) -> Callable[[User, int], int]:
     return lambda user, time: int(truth[int(user), min(time, last)])
 
 
-def _own(spec: str, dim: int, seed: int) -> Policy:
-    policy = _made(spec, own_class(spec), dim, seed)
+def own_policy(spec: str, dim: int, seed: int, *, known: Sequence[str] = ()) -> Policy:
+    """Return a fresh policy of somebody's own; `known` is what else there is to choose from."""
+    policy = _made(spec, own_class(spec, known=known), dim, seed)
     if not isinstance(policy, Policy):
         missing = [member for member in MEMBERS if member not in dir(policy)]
         raise OptionError(

@@ -6,12 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import fmean, median
 
+from dyclu.sim import listeners
 from dyclu.sim.document import NOTHING, Table
 from dyclu.sim.lastfm_job import relative_reward
 from dyclu.sim.listening import MILESTONES, milestones
 from dyclu.sim.population import Population
 from dyclu.sim.records import Result, Timing
 from dyclu.sim.spread import Spread, grouped, policies_of, regrets
+
+LARGEST_NORM_NOTE = (
+    "largest-norm learns nothing and always takes the longest arm. An artist's features are the "
+    "longer the more tags it got, and artists with many tags are the ones that people tag: "
+    "popularity leaks into the length, so only what exceeds this line was learnt about anybody."
+)
+"""What the baseline of the longest arm means."""
 
 
 def regret_table(results: Iterable[Result], published: Mapping[str, Mapping[str, float]]) -> Table:
@@ -60,7 +68,26 @@ def reward_table(results: Iterable[Result]) -> Table:
         "Reward so far by what random choice is expected to have by then. "
         "Mean over seeds ± its standard error."
     )
+    names = [name for name, *_ in rows]
+    note += f" {LARGEST_NORM_NOTE}" if "largest-norm" in names else ""
     return Table(header=("policy", *shares), rows=tuple(rows), note=note)
+
+
+def listeners_table(names: Sequence[str]) -> Table:
+    """Return how those who play on Last.fm explore, and what they are told."""
+    rows = [(name, listeners.width(name), _told(listeners.options(name))) for name in names]
+    return Table(
+        header=("policy", "width", "told, beside the dimension"),
+        rows=tuple(rows),
+        note="The width of a confidence interval is its factor times √(xᵀA⁻¹x): Eq. (2)'s, which "
+        "grows with the noise and the data, or a constant. All estimate the noise, where they "
+        "need it; t counts all events.",
+    )
+
+
+def choices_table(options: Mapping[str, object]) -> Table:
+    """Return the options an experiment was drawn with."""
+    return Table(header=("option", "value"), rows=tuple((k, str(v)) for k, v in options.items()))
 
 
 def detection_table(results: Iterable[Result]) -> Table:
@@ -106,6 +133,10 @@ def settings_table(settings: Mapping[str, Population]) -> Table:
         note="Users are served in turn; rounds and periods are each user's own. "
         "Without a number of parameters, every period has one of its own.",
     )
+
+
+def _told(options: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value:g}" for name, value in options.items()) or NOTHING
 
 
 def _beside(ours: Spread, theirs: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count, groupby, permutations
 from math import isnan, sqrt
 from os import PathLike
@@ -14,10 +15,12 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
+from scipy.sparse.linalg import svds
 
 from dyclu.errors import FileError, OptionError, ShapeError
 from dyclu.policies.uniform import Uniform
-from dyclu.policy import Decision, Outcome
+from dyclu.policy import Decision, Ids, Outcome
+from dyclu.sim import lastfm
 from dyclu.sim.draws import distinct
 from dyclu.sim.lastfm import (
     LISTENED,
@@ -25,6 +28,8 @@ from dyclu.sim.lastfm import (
     Event,
     LastFM,
     Stream,
+    _rounded,
+    _scaled,
     _turns,
     tf_idf,
 )
@@ -158,6 +163,44 @@ def test_an_artist_whose_tags_say_nothing_is_at_the_origin(tmp_path: Path) -> No
 def test_reading_twice_gives_the_same_bits(folder: Path, small: LastFM) -> None:
     again = LastFM.read(folder, dim=DIM, least=LEAST)
     assert again.features.tobytes() == small.features.tobytes()
+
+
+@pytest.mark.parametrize("scaling", ["largest", "unit", "none"])
+def test_features_do_not_depend_on_rounding_errors(
+    folder: Path, scaling: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Another number of threads adds up in another order: the decomposition's last digits change.
+    def elsewhere(table: Any, **options: Any) -> Any:
+        left, values, right = svds(table, **options)
+        return left, values, right * (1 + 1e-15 * rng.standard_normal(right.shape))
+
+    rng = np.random.default_rng(3)
+    here = LastFM.read(folder, dim=DIM, least=LEAST, scaling=scaling)
+    monkeypatch.setattr(lastfm, "svds", elsewhere)
+    there = LastFM.read(folder, dim=DIM, least=LEAST, scaling=scaling)
+    assert there.features.tobytes() == here.features.tobytes()
+    assert there.digest == here.digest
+
+
+def test_an_artist_known_by_rounding_errors_only_is_at_the_origin() -> None:
+    features = _scaled(_rounded(np.array([[3.0, 4.0], [1e-19, 2e-19]])), "unit")
+    np.testing.assert_array_equal(features, [[0.6, 0.8], [0.0, 0.0]])
+
+
+def test_a_digest_is_of_all_that_was_read(small: LastFM) -> None:
+    def without_first(arrays: tuple[Ids, ...]) -> tuple[Ids, ...]:
+        return arrays[0][1:], *arrays[1:]
+
+    others = [
+        replace(small, features=2 * small.features),
+        replace(small, people=small.people + 1),
+        replace(small, events=without_first(small.events)),
+        replace(small, dates=without_first(small.dates)),
+        replace(small, tagged=~small.tagged),
+        replace(small, heard=~small.heard),
+    ]
+    assert replace(small).digest == small.digest
+    assert len({small.digest, *(other.digest for other in others)}) == 7
 
 
 # Who takes part

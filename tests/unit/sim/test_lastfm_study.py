@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dyclu.errors import OptionError, SweepFailed
+from dyclu.sim import lastfm_job
 from dyclu.sim.document import Table
 from dyclu.sim.lastfm import LISTENED, TAGGED
 from dyclu.sim.lastfm_study import LastFMStudy
-from dyclu.sim.page import html
+from dyclu.sim.page import html, markdown
 from dyclu.sim.records import Result, write_csv, write_timing
 from dyclu.sim.sweep import sweep
-from tests.unit.sim.samples import FACTS
+from tests.unit.sim.samples import FACTS, a_result
 
 
 def made(study: LastFMStudy, folder: Path) -> list[Result]:
@@ -69,16 +71,62 @@ def test_last_fm_runs_are_made_once(data: Path, tmp_path: Path) -> None:
     assert len((tmp_path / "results.csv").read_text().splitlines()) == 3
 
 
-def test_another_policy_seed_or_file_is_another_run(data: Path) -> None:
-    study = LastFMStudy.read(data, policies=("uniform",), seeds=(0,), quick=True)
+def test_whatever_decides_a_run_is_in_its_key(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def key(**options: Any) -> str:
+        given: dict[str, Any] = {"policies": ("linucb",), "seeds": (0,), **options}
+        (job,) = LastFMStudy.read(data, **given).jobs
+        return job.key
+
+    study = LastFMStudy.read(data, policies=("linucb",), seeds=(0,))
     (job,) = study.jobs
-    others = [
-        replace(job, seed=1),
-        replace(job, policy="dyclu"),
-        replace(job, source="other"),
-        replace(job, quick=False),
+    keys = [
+        job.key,
+        key(seeds=(1,)),
+        key(policies=("linucb-0.3",)),
+        key(quick=True),
+        key(reading={"least": 700}),
+        key(reading={"scaling": "unit"}),
+        key(reading={"dim": 20}),
+        key(drawing={"order": "dated"}),
+        key(drawing={"serving": "at random"}),
+        key(drawing={"negatives": "untagged"}),
+        key(drawing={"users": 5}),
+        # Files that read to the same people but other features.
+        replace(job, source=replace(study.data, features=-study.data.features).digest).key,
     ]
-    assert len({job.key, *(other.key for other in others)}) == 5
+    monkeypatch.setattr(lastfm_job, "RESULT_VERSION", 99)
+    assert len({*keys, job.key}) == len(keys) + 1
+
+
+def test_options_by_default_are_those_that_are_given(data: Path) -> None:
+    by_default, given = (
+        LastFMStudy.read(data, policies=("dyclu",), seeds=(0,), **options).jobs[0]
+        for options in (
+            dict[str, Any](),
+            {"reading": {"least": 800}, "drawing": {"order": "shuffled", "users": 20}},
+        )
+    )
+    assert given.key == by_default.key
+
+
+def test_a_stream_nobody_can_draw_is_found_before_the_first_run(data: Path) -> None:
+    for drawing, complaint in (({"parts": 4}, "parts is 4"), ({"order": "any"}, "order is 'any'")):
+        with pytest.raises(OptionError, match=complaint):
+            LastFMStudy.read(data, policies=("uniform",), seeds=(0,), drawing=drawing)
+
+
+def test_the_report_says_how_everybody_explored(data: Path) -> None:
+    study = LastFMStudy.read(data, policies=("dyclu", "dyclu-0.3", "largest-norm"), seeds=(0,))
+    runs = [a_result("lastfm", policy, 0, 5.0) for policy in study.policies]
+    text = markdown(study.document(runs, facts=FACTS, pictures=False))
+    levels = "window=20, window_delta=0.1, change_level=0.01, neighbour_level=0.01"
+    assert f"| dyclu | Eq. (2) | ridge=0.1, delta=0.1, {levels} |" in text
+    assert f"| dyclu-0.3 | 0.3 | ridge=0.1, delta=0.1, {levels}, alpha=0.3 |" in text
+    assert "popularity leaks into the length" in text
+    assert "| order | shuffled |" in text
+    assert "Nobody is told the noise" in text
 
 
 def test_a_run_that_fails_does_not_stop_the_others(data: Path, tmp_path: Path) -> None:
@@ -107,5 +155,5 @@ def test_a_dask_cluster_needs_no_files(data: Path, tmp_path: Path) -> None:
 
 
 def test_nobody_can_be_an_oracle_on_last_fm(data: Path) -> None:
-    with pytest.raises(OptionError, match=r"oracle cannot play .*choose from uniform, linucb"):
+    with pytest.raises(OptionError, match=r"oracle cannot play .*choose from largest-norm, unif"):
         LastFMStudy.read(data, policies=("oracle",), seeds=(0,))
