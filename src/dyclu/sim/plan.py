@@ -3,16 +3,17 @@
 Lemma 12's eigenvalue bound says nothing at realistic sizes (docs/decisions/003), so contexts are
 taken to be normal with mean square length `r²`, favouring no direction. Grams are then Wishart,
 the expected rewards of two parameters γ apart differ by a normal amount of variance ``γ² r²/d``,
-and the statistic's non-centrality is known on average (`Plan.noncentrality`).
+and the distribution of the statistic's non-centrality is known (`Plan.noncentralities`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
-from scipy.special import bdtrc, chdtrc
+from scipy.special import bdtrc, betaincinv, chdtrc, gammaincinv
 
 from dyclu.theory import (
     alarm_threshold,
@@ -33,6 +34,12 @@ POWERS = (0.5, 0.9, 0.99)
 
 MANY = 10**9
 """Observations beyond which nobody waits."""
+
+DRAWS = 266
+"""Points at which the distribution of the non-centrality is taken: power is right to 0.01."""
+
+# A lattice of good points for integrals over the cube (Hua and Wang), the same every time.
+_CUBE = (np.outer((1, 27, 69), np.arange(DRAWS) + 0.5) / DRAWS) % 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +149,31 @@ class Plan:
         share = 1.0 if math.isinf(more) else more / (both + 2) * (both - self.dim) / (both - 1)
         return self.signal * less * share
 
+    def noncentralities(self, mine: float, theirs: float) -> FloatArray:
+        """Return ψ for contexts that are drawn again and again: `DRAWS` equally likely values.
+
+        Of two such Wishart matrices, ``A₁ (A₁+A₂)⁻¹ A₂`` in any direction is distributed as
+        ``c · g₁ g₂ / (g₁ + g₂)``, in units of ``r²/d``: ``gᵢ ~ χ²`` with `nᵢ` degrees of freedom,
+        ``c ~ Beta((n − d)/2, (d − 1)/2)``, all independent.
+
+        (With ``A₁ + A₂ = TᵀT`` and ``B = T⁻ᵀA₁T⁻¹`` it is ``(Te)ᵀ B(I − B) (Te)``, where ``‖Te‖²``
+        is χ² with `n` degrees of freedom, independent of `B`. ``B = QᵀQ`` for the first `n₁` rows
+        of a random orthonormal frame of `d` vectors in `n` dimensions: in any direction `u`,
+        ``b = uᵀBu ~ Beta(n₁/2, n₂/2)``, and ``uᵀB(I − B)u = b(1 − b) c``, as the other ``d − 1``
+        vectors of the frame take the share ``1 − c`` of what lies across `u`.)
+        """
+        both, dim = mine + theirs, self.dim
+        if both <= dim:
+            return np.zeros(DRAWS)
+        less, more = sorted((mine, theirs))
+        parallel: FloatArray = 2 * gammaincinv(less / 2, _CUBE[0])
+        if math.isfinite(more):
+            other = 2 * gammaincinv(more / 2, _CUBE[1])
+            parallel *= other / (parallel + other)
+            if dim > 1:
+                parallel *= betaincinv((both - dim) / 2, (dim - 1) / 2, _CUBE[2])
+        return self.signal * parallel
+
     def alarm_within(self, rounds: int, *, surprise: float | None = None) -> float:
         """Return the chance that the alarm rings within so many rounds, at most a window."""
         chance, needed = self.surprise if surprise is None else surprise, self.surprises_needed
@@ -164,15 +196,16 @@ class Plan:
         if df == 0:
             return 0.0
         cut = threshold(self.neighbour_level, df)
-        return 1 - type_two_error(cut, df, self.noncentrality(observations, theirs))
+        drawn = self.noncentralities(observations, theirs).tolist()
+        return 1 - fmean(type_two_error(cut, df, noncentrality) for noncentrality in drawn)
 
-    def observations_for(self, power: float, *, partner: float = 0.0) -> int:
-        """Return the least observations of each user that give this power."""
+    def observations_for(self, power: float, *, partner: float = 0.0) -> int | None:
+        """Return the least observations of each user that give this power; None: nobody waits."""
         as_probability(power, "power")
         low, high = 0, 1
         while self.power(high, partner=partner) < power:
             if high > MANY:
-                return MANY
+                return None
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2

@@ -68,7 +68,7 @@ def plan_tables(numbers: Mapping[str, Any]) -> tuple[Table, Table, Table]:
         ),
     ]
     needed = [
-        (f"{row['power']:.0%}", f"{row['each']:,}", f"{row['against_group']:,}")
+        (f"{row['power']:.0%}", _told_count(row["each"]), _told_count(row["against_group"]))
         for row in numbers["observations"]
     ]
     powers = [
@@ -100,7 +100,8 @@ def plan_figure(plan: Plan) -> Figure:
 
 def _horizon(plan: Plan, count: int) -> Ids:
     """Return numbers of observations from the first that tell anything to more than enough."""
-    enough = max(plan.observations_for(POWERS[-1]), plan.comparable_after)
+    reached = (plan.observations_for(power) for power in reversed(POWERS))
+    enough = max(next(filter(None, reached), 0), plan.comparable_after)
     return np.unique(np.linspace(1, 1.25 * enough, count).round().astype(np.intp))
 
 
@@ -144,3 +145,7 @@ def _finite(value: float | None) -> float | None:
 
 def _told_number(value: float | None) -> str:
     return "never" if value is None else f"{value:.3g}"
+
+
+def _told_count(value: int | None) -> str:
+    return "never" if value is None else f"{value:,}"

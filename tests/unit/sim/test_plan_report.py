@@ -35,6 +35,14 @@ def test_what_never_happens_is_none_and_never() -> None:
     assert cells["surprises in a full window that ring the alarm"] == "never"
 
 
+def test_users_nobody_can_tell_apart_are_never_told_apart() -> None:
+    hopeless = replace(PLAN, noise=1e6, separation=1e-6)
+    numbers = plan_numbers(hopeless)
+    assert {row["each"] for row in numbers["observations"]} == {None}
+    assert plan_tables(numbers)[1].rows[0] == ("50%", "never", "never")
+    assert plan_figure(hopeless).axes
+
+
 def test_tables_of_a_plan_say_its_numbers() -> None:
     numbers = plan_numbers(PLAN)
     _, needed, powers = plan_tables(numbers)
