@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -246,7 +247,7 @@ def reproduce(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A small version of it, 2 seeds, about a minute.")
+        bool, typer.Option("--quick", help="A small version of it, 2 seeds, a few minutes.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for runs and reports.", metavar="DIR")] = Path(
         "dyclu-results"
@@ -443,7 +444,7 @@ def _studies(
         studies.append(figure2(policies=players, seeds=seeds, quick=quick))
     if What.LASTFM in wanted and data is not None:
         listeners = LISTENERS if policies is None else policies
-        if what is What.ALL:
+        if what is What.ALL and set(listeners) > {"oracle"}:
             listeners = tuple(name for name in listeners if name != "oracle")
         studies.append(
             LastFMStudy.read(
@@ -470,27 +471,32 @@ class _Plant:
     def at(cls, store: Path, *, jobs: int | None, dask: str | None) -> _Plant:
         """Return a plant that can be used: the folder takes files."""
         from dyclu.storage import check_writable
-        from dyclu.validation import as_whole
 
-        if jobs is not None:
-            as_whole(jobs, "jobs", least=1)
+        if jobs is not None and jobs < 1:
+            raise OptionError(f"jobs is {jobs}, expected 1 or more; leave it out for one per core")
         check_writable(store)
         return cls(store=store, jobs=jobs, dask=dask)
 
     def conduct(self, study: Study | LastFMStudy, *, command: str, folder: Path) -> None:
         """Make all runs of a study, write its files, print its first table."""
         from dyclu.sim.page import write_report
-        from dyclu.sim.records import write_csv, write_timing
+        from dyclu.sim.records import missing_runs, write_csv, write_timing
         from dyclu.sim.results import machine
         from dyclu.sim.terminal import print_table
         from dyclu.storage import check_writable
 
         check_writable(folder)
-        results = self._results(study)
+        results, took = self._results(study)
         tables = [folder / "results.csv", folder / "timing.csv"]
+        if lost := missing_runs(tables[0], results):
+            _complain(
+                f"the report that was in {folder} had {lost} runs that are not in this one; they "
+                "are still stored, and the command that made them writes it again at once"
+            )
         write_csv(results, tables[0])
         write_timing(results, tables[1])
-        document = _document_of(study, results, {"command": command, **machine()})
+        facts = {"command": command, **machine(), "time": took}
+        document = _document_of(study, results, facts)
         files = write_report(document, folder)
         typer.echo(document.title)
         print_table(document.table)
@@ -498,23 +504,30 @@ class _Plant:
             typer.echo(document.warning)
         _say_written([*tables, *files])
 
-    def _results(self, study: Study | LastFMStudy) -> list[Result]:
+    def _results(self, study: Study | LastFMStudy) -> tuple[list[Result], str]:
+        """Return the results, and in words what it took to have them."""
         from dyclu.sim.terminal import progress_bars
 
+        start, done_before = time.monotonic(), list[int]()
         with _warnings_told(), progress_bars() as progress:
             task = progress.add_task(study.name, total=None)
+
+            def tell(done: int, total: int) -> None:
+                done_before.append(done)
+                progress.update(task, completed=done, total=total)
+
             try:
-                return study.make(
-                    self.store,
-                    workers=self.jobs,
-                    dask=self.dask,
-                    progress=lambda done, total: progress.update(task, completed=done, total=total),
-                )
+                results = study.make(self.store, workers=self.jobs, dask=self.dask, progress=tell)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(
                     f"interrupted; finished runs are kept in {self.store / 'runs'}, "
                     "the same command goes on from there"
                 ) from None
+        made, seconds = len(done_before) - 1, time.monotonic() - start
+        return results, (
+            f"{seconds:,.0f} s by the clock for {made} of {made + done_before[0]} runs, "
+            "the others were stored"
+        )
 
 
 class _Teller(logging.Handler):
@@ -592,7 +605,8 @@ def _command(name: str, told: Mapping[str, object]) -> str:
 
 def _names(text: str) -> tuple[str, ...]:
     """Return the policies of a comma-separated list, each once."""
-    # Somebody's own module is looked for where they are, as `python -m` does.
+    # Somebody's own module is looked for where they are, and last: were this folder the first, a
+    # stray queue.py in it would be imported by whatever library needs the real one.
     if ":" in text and (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
     return tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))

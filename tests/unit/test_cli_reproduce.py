@@ -50,6 +50,15 @@ class Waiting(Uniform):
 """
 
 
+FAILING = """\
+from dyclu.policies import Uniform
+
+class Bad(Uniform):
+    def learn(self, user, context, reward):
+        raise ValueError("one\\ntwo")
+"""
+
+
 def invoke(*words: str) -> Any:
     return CliRunner().invoke(app, list(words), env={"COLUMNS": "100"})
 
@@ -188,6 +197,54 @@ def test_a_damaged_run_is_made_again_and_said_so(out: Path) -> None:
     assert (out / "results.csv").read_bytes() == written
 
 
+def test_a_report_that_is_replaced_by_a_shorter_one_is_missed(out: Path) -> None:
+    simulate(out, "--seeds=3", "--policies=linucb,uniform")
+    assert simulate(out, "--seeds=3", "--policies=uniform,linucb").stderr == ""
+    shorter = simulate(out, "--seeds=2", "--policies=linucb,uniform")
+    assert shorter.exit_code == 0
+    assert shorter.stderr.startswith(f"dyclu: the report that was in {out} had 2 runs that are not")
+    assert shorter.stderr.count("\n") == 1
+
+
+def test_the_report_says_what_it_took(out: Path) -> None:
+    simulate(out, "--seeds=2", "--policies=uniform")
+    assert "s by the clock for 2 of 2 runs" in (out / "report.md").read_text()
+    simulate(out, "--seeds=3", "--policies=uniform")
+    assert "s by the clock for 1 of 3 runs" in (out / "report.md").read_text()
+
+
+def test_a_short_simulation_is_not_called_by_the_name_of_a_row(out: Path) -> None:
+    words = ["simulate", "--rounds=2", "--seeds=1", "--policies=uniform", f"--out={out}"]
+    assert invoke(*words, "--jobs=1").exit_code == 0
+    assert [row["setting"] for row in table(out / "results.csv")] == ["rounds=2"]
+
+
+def test_a_policy_that_fails_is_named_in_a_line_per_run(
+    tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "failing_policy.py").write_text(FAILING)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = simulate(out, "--seeds=2", "--policies=failing_policy:Bad")
+    assert result.exit_code == 2
+    first, *lines = result.stderr.splitlines()
+    assert first.startswith("dyclu: 2 runs failed")
+    assert len(lines) == 2
+    for seed, line in enumerate(lines):
+        assert line.startswith("- failing_policy:Bad on ")
+        assert line.endswith(f", seed {seed}: ValueError: one two")
+
+
+@pytest.mark.parametrize("address", ["garbage", "", "tcp://", "foo://x:1", "host:port"])
+def test_what_is_no_address_of_a_scheduler_is_refused_at_once(address: str, out: Path) -> None:
+    pytest.importorskip("distributed", reason="dask is not installed")
+    start = time.monotonic()
+    result = simulate(out, "--seeds=1", "--policies=uniform", f"--dask={address}")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"dyclu: no Dask scheduler answers at {address!r} (")
+    assert result.stderr.count("\n") == 1
+    assert time.monotonic() - start < PATIENCE / 4
+
+
 def test_tastes_may_be_everybodys_own(out: Path) -> None:
     assert simulate(out, "--parameters=0", "--seeds=1", "--policies=uniform").exit_code == 0
     assert "--parameters=0" in (out / "report.md").read_text()
@@ -300,7 +357,7 @@ def test_quick_studies_share_a_store_and_have_reports_of_their_own(out: Path) ->
         (["figure2", "--rows=1"], "figure2 has no rows; leave out --rows"),
         (["table1", "--seeds=0"], "seeds is 0, expected a number of runs from 1 to"),
         (["table1", "--seeds=-1"], "seeds is '-1', expected"),
-        (["table1", "--jobs=0"], "jobs is 0, expected a whole number"),
+        (["table1", "--jobs=0"], "jobs is 0, expected 1 or more; leave it out"),
         (["table1", "--policies=nope"], "no policy is called 'nope'; choose one of uniform"),
         (["table1", "--policies="], "there are no policies, expected some of uniform"),
         (["table1", "--policies=no_such:Thing"], "'no_such:Thing' cannot be imported"),

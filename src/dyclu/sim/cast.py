@@ -33,7 +33,10 @@ def check_makers(
             make(policy)
         except DycluError:
             raise
-        except Exception as error:  # whatever somebody's module or class comes up with
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # whatever somebody's own does
             raise OptionError(
                 f"{policy!r} cannot be made ({type(error).__name__}: {error}); "
                 "repair it or leave it out"

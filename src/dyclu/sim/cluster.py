@@ -37,12 +37,18 @@ def _answer(future: Any) -> Result | Exception:
 
 def _client(distributed: Any, address: str) -> Any:
     try:
+        # Given what is no address, a client would wait for its own threads until it gives up.
+        distributed.comm.get_address_host_port(address)
         return distributed.Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
         raise OptionError(
-            f"no Dask scheduler answers at {address!r} ({error}); start one with "
+            f"no Dask scheduler answers at {address!r} ({_first_line(error)}); start one with "
             "`dask scheduler`, workers with `dask worker ADDRESS`, and pass the address it prints"
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _distributed() -> Any:

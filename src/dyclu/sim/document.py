@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,11 +25,18 @@ class Table:
         The cells; one of two lines may be shown in one where there is no room for two.
     note : str
         What a reader should know of them.
+    words : tuple of str
+        The columns that hold words instead of numbers: aligned as words are.
     """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    words: tuple[str, ...] = ()
+
+    def is_words(self, column: int) -> bool:
+        """Return whether a column, of which the first names the rows, holds words."""
+        return column == 0 or self.header[column] in self.words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,3 +97,12 @@ class Document:
 def one_line(cell: str) -> str:
     """Return a cell's text without its line break."""
     return cell.replace("\n", " ")
+
+
+def counted(things: Sequence[object] | Mapping[str, object], name: str) -> str:
+    """Return how many there are, in words.
+
+    >>> counted([7], "seed"), counted([7, 8], "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{len(things)} {name}" + ("" if len(things) == 1 else "s")

@@ -15,7 +15,7 @@ from dyclu.sim.drawing import LINES, arrange, canvas, drawing
 from dyclu.sim.lastfm_job import relative_reward
 from dyclu.sim.listeners import CONSTANT
 from dyclu.sim.records import Result, checkpoints
-from dyclu.sim.spread import Spread, grouped, policies_of, regrets
+from dyclu.sim.spread import Spread, by_setting, grouped, policies_of, regrets
 from dyclu.validation import FloatArray
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ ENVIRONMENTS = {
 
 def regret_figure(results: Sequence[Result]) -> Figure:
     """Draw accumulated regret over time, a panel per setting, with bands over seeds."""
-    panels: dict[str, dict[str, list[Result]]] = {}
-    for (setting, policy), runs in grouped(results).items():
-        panels.setdefault(setting, {})[policy] = runs
+    panels = by_setting(results)
     with _panels(len(panels)) as (drawn, all_axes):
         for axes, (setting, curves) in zip(all_axes, panels.items(), strict=True):
             for policy, runs in curves.items():
@@ -106,7 +104,9 @@ def _panels(count: int) -> Iterator[tuple[Figure, list[Axes]]]:
 
 def _legend_below(drawn: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    drawn.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=3.5)
+    # Four names of the usual length fit beside each other, three longer ones.
+    columns = 4 if max(map(len, labels), default=0) <= 8 else 3
+    drawn.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3.5)
 
 
 def _lines(policies: Sequence[str]) -> dict[str, tuple[str, Any]]:

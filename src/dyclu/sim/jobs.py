@@ -105,8 +105,11 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The setting's name, or what distinguishes it from row 1 beside its rounds."""
-        return self.setting if isinstance(self.setting, str) else _described(self.setting)
+        """The setting's name with rounds that are not its own, or what it differs from row 1 in."""
+        if not isinstance(self.setting, str):
+            return _described(self.population)
+        own = self.population == paper.SETTINGS[self.setting]
+        return self.setting if own else f"{self.setting} rounds={self.rounds}"
 
     @property
     def population(self) -> Population:
@@ -183,14 +186,10 @@ def _described(setting: Population) -> str:
     """Return what distinguishes a setting from row 1.
 
     >>> _described(Population(users=20, noise=0.1, rounds=500))
-    'users=20 noise=0.1'
+    'users=20 rounds=500 noise=0.1'
     """
     usual = asdict(paper.SETTINGS["row1"])
-    own = [
-        f"{name}={value}"
-        for name, value in asdict(setting).items()
-        if value != usual[name] and name != "rounds"
-    ]
+    own = [f"{name}={value}" for name, value in asdict(setting).items() if value != usual[name]]
     return " ".join(own) or "row1"
 
 

@@ -83,7 +83,7 @@ class LastFMJob:
     @property
     def cost(self) -> int:
         """Roughly how long the run takes, beside others: streams are all about as long."""
-        return weight(self.policy)
+        return weight(listeners.kind(self.policy))
 
     def run(self) -> Result:
         """Make the run, here and now."""

@@ -77,7 +77,7 @@ def listener(name: str, dim: int, *, seed: int = 0) -> Policy:
     if name not in listeners():
         return paper.own_policy(name, dim, seed, known=listeners())
     dice = {"seed": seed} if name in paper.RANDOM else {}
-    return policies.make(_kind(name), dim, **options(name), **dice)
+    return policies.make(kind(name), dim, **options(name), **dice)
 
 
 def options(name: str) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def options(name: str) -> dict[str, Any]:
     >>> options("club"), options("shared-linucb-0.3")
     ({'ridge': 0.1, 'alpha': 0.1, 'tolerance': 2.0}, {'ridge': 0.1, 'alpha': 0.3})
     """
-    told = paper.options(_kind(name), stand_in(1))
-    left_out = NOT_TOLD | ({"alpha"} if _kind(name) in EITHER_WIDTH else set())
+    told = paper.options(kind(name), stand_in(1))
+    left_out = NOT_TOLD | ({"alpha"} if kind(name) in EITHER_WIDTH else set())
     constant = {"alpha": paper.ALPHA} if name.endswith(CONSTANT) else {}
     return {key: told[key] for key in told if key not in left_out} | constant
 
@@ -98,7 +98,7 @@ def width(name: str) -> str:
     >>> width("dyclu"), width("dyclu-0.3"), width("mine:Policy")
     ('Eq. (2)', '0.3', 'its own')
     """
-    if _kind(name) in EITHER_WIDTH:
+    if kind(name) in EITHER_WIDTH:
         return str(paper.ALPHA) if name.endswith(CONSTANT) else "Eq. (2)"
     return OTHER_WIDTHS.get(name, "its own")
 
@@ -108,5 +108,10 @@ def check_listeners(names: Sequence[str], dim: int) -> None:
     check_makers(names, lambda name: listener(name, dim), known=listeners())
 
 
-def _kind(name: str) -> str:
+def kind(name: str) -> str:
+    """Return the policy that a listener is, whatever its width.
+
+    >>> kind("dyclu-0.3")
+    'dyclu'
+    """
     return name.removesuffix(CONSTANT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -62,8 +62,12 @@ def _html_picture(picture: Picture) -> str:
 
 
 def _html_table(table: Table) -> str:
-    header = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
-    body = "\n".join(_html_row(row) for row in table.rows)
+    kinds = [' class="words"' if name in table.words else "" for name in table.header]
+    header = "".join(
+        f'<th scope="col"{kind}>{escape(name)}</th>'
+        for kind, name in zip(kinds, table.header, strict=True)
+    )
+    body = "\n".join(_html_row(row, kinds) for row in table.rows)
     note = f"\n<p>{escape(table.note)}</p>" if table.note else ""
     return (
         f'<div class="wide">\n<table>\n<thead><tr>{header}</tr></thead>\n'
@@ -71,9 +75,10 @@ def _html_table(table: Table) -> str:
     )
 
 
-def _html_row(row: Iterable[str]) -> str:
+def _html_row(row: Sequence[str], kinds: Sequence[str]) -> str:
     name, *cells = (escape(cell).replace("\n", "<br>") for cell in row)
-    return f'<tr><th scope="row">{name}</th><td>{"</td><td>".join(cells)}</td></tr>'
+    data = "".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds[1:], cells, strict=True))
+    return f'<tr><th scope="row">{name}</th>{data}</tr>'
 
 
 def _html_fact(name: str, fact: str) -> str:
@@ -83,7 +88,7 @@ def _html_fact(name: str, fact: str) -> str:
 
 
 def _markdown_table(table: Table) -> str:
-    rule = ("---", *["---:"] * (len(table.header) - 1))
+    rule = ["---" if table.is_words(i) else "---:" for i in range(len(table.header))]
     lines = (table.header, rule, *table.rows)
     return "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines)
 
@@ -106,7 +111,7 @@ PAGE = Template("""\
 <style>
 :root { color-scheme: light dark; --ink: #1b1b1f; --paper: #fff; --faint: #8884; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e6ea; --paper: #16161a; } }
-body { margin: 0 auto; max-width: 52rem; padding: 1rem; color: var(--ink);
+body { margin: 0 auto; max-width: 60rem; padding: 1rem; color: var(--ink);
   background: var(--paper); font: 1rem/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: .5rem 0; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
@@ -116,7 +121,9 @@ figure svg { display: block; width: 100%; height: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; line-height: 1.3;
   font-variant-numeric: tabular-nums; }
 th, td { padding: .4rem; text-align: right; border-bottom: 1px solid var(--faint); }
-td { white-space: nowrap; }
+td, tbody th { white-space: nowrap; }
+th.words, td.words { text-align: left; }
+td.words { white-space: normal; }
 thead th { vertical-align: bottom; font-size: .85rem; line-height: 1.2; }
 th:first-child { position: sticky; left: 0; background: var(--paper) padding-box;
   text-align: left; }

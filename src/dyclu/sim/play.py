@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dyclu.errors import OptionError
 from dyclu.policy import Decision, Ids, Outcome, Policy
 from dyclu.sim.population import World
 from dyclu.validation import FloatArray, as_whole
@@ -102,6 +103,7 @@ def serve(
     start = clock()
     decision = policy.decide(turn.user, turn.arms)
     deciding = clock() - start
+    _check_arm(policy, decision, len(turn.arms))
     context, reward = turn.arms[decision.arm], turn.reward(decision.arm)
     start = clock()
     outcome = policy.learn(turn.user, context, reward)
@@ -154,6 +156,15 @@ def play(
         if progress is not None and (done % REPORT_EVERY == 0 or done == len(world)):
             progress(done)
     return Run(world=world, **{name: _column(rows, name) for name in ROW.fields or ()})
+
+
+def _check_arm(policy: Policy, decision: Decision, offered: int) -> None:
+    # Python would count a negative index from the end.
+    if not 0 <= decision.arm < offered:
+        raise OptionError(
+            f"{type(policy).__name__} chose arm {decision.arm} of {offered}, expected an index "
+            f"from 0 to {offered - 1}; let decide return a row of the arms it was given"
+        )
 
 
 def _distance(theta: FloatArray | None, true: FloatArray) -> float:

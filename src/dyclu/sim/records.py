@@ -108,6 +108,17 @@ def write_timing(results: Iterable[Result], path: str | PathLike[str]) -> None:
     _write_table(Path(path), (*LABELS, *TIMES), rows)
 
 
+def missing_runs(path: str | PathLike[str], results: Iterable[Result]) -> int:
+    """Return how many runs of a table that was written before are not among the results."""
+    try:
+        with Path(path).open(newline="") as file:
+            before = {tuple(row.get(name) for name in LABELS) for row in csv.DictReader(file)}
+    except (OSError, ValueError, csv.Error):  # none there, or none of ours
+        return 0
+    now = {tuple(str(getattr(run, name)) for name in LABELS) for run in results}
+    return sum(None not in run for run in before - now)
+
+
 def _write_table(path: Path, columns: tuple[str, ...], rows: Iterable[dict[str, Any]]) -> None:
     text = io.StringIO()
     table = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import scipy
 
 from dyclu import __version__
-from dyclu.sim.document import Picture, Table
+from dyclu.sim.document import Picture, Table, counted
 from dyclu.sim.records import Result
 from dyclu.sim.tables import detection_table, timing_table
 
@@ -37,15 +37,6 @@ def everyday_parts(results: Sequence[Result]) -> list[tuple[str, Table | Picture
     detection = detection_table(results)
     noticed = [("Changes and neighbours", detection)] if detection.rows else []
     return [*noticed, ("Speed", timing_table(results))]
-
-
-def counted(things: Sequence[object] | Mapping[str, object], name: str) -> str:
-    """Return how many there are, in words.
-
-    >>> counted([7], "seed"), counted([7, 8], "seed")
-    ('1 seed', '2 seeds')
-    """
-    return f"{len(things)} {name}" + ("" if len(things) == 1 else "s")
 
 
 def turnout(policies: Sequence[str], seeds: Sequence[int]) -> str:

@@ -30,6 +30,11 @@ class Spread:
         error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
         return cls(fmean(values), error)
 
+    @property
+    def decided(self) -> bool:
+        """Whether the mean is further from 0 than twice its standard error; never with one seed."""
+        return self.error is not None and abs(self.mean) > 2 * self.error
+
     def __str__(self) -> str:
         digits = sum(abs(self.mean) < limit for limit in (10, 100))
         error = UNKNOWN_ERROR if self.error is None else f"{self.error:,.{digits}f}"
@@ -44,12 +49,30 @@ def grouped(results: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:
     return groups
 
 
+def by_setting(results: Iterable[Result]) -> dict[str, dict[str, list[Result]]]:
+    """Return the results by setting, and in each by policy."""
+    found: dict[str, dict[str, list[Result]]] = {}
+    for (setting, policy), runs in grouped(results).items():
+        found.setdefault(setting, {})[policy] = runs
+    return found
+
+
 def regrets(results: Iterable[Result]) -> dict[str, dict[str, Spread]]:
     """Return the regret by setting and policy."""
-    found: dict[str, dict[str, Spread]] = {}
-    for (setting, policy), runs in grouped(results).items():
-        found.setdefault(setting, {})[policy] = Spread.of([run.regret for run in runs])
-    return found
+    return {
+        setting: {policy: Spread.of([run.regret for run in runs]) for policy, runs in row.items()}
+        for setting, row in by_setting(results).items()
+    }
+
+
+def paired(first: Sequence[Result], second: Sequence[Result]) -> Spread | None:
+    """Return by how much more regret the first has than the second, over the seeds of both.
+
+    The same seed is the same world for both, which a difference leaves out.
+    """
+    seconds = {run.seed: run.regret for run in second}
+    gaps = [run.regret - seconds[run.seed] for run in first if run.seed in seconds]
+    return Spread.of(gaps) if gaps else None
 
 
 def policies_of(spreads: Mapping[str, Mapping[str, Spread]]) -> list[str]:

@@ -15,14 +15,15 @@ from pathlib import Path
 from dyclu.errors import OptionError
 from dyclu.sim import paper
 from dyclu.sim.cast import CONTESTANTS, check_policies
-from dyclu.sim.document import Document, Picture, Table
+from dyclu.sim.document import Document, Picture, Table, counted
 from dyclu.sim.figures import ENVIRONMENTS, comparison_figure, regret_figure
+from dyclu.sim.growth import growth_table
 from dyclu.sim.jobs import Job
 from dyclu.sim.population import Population
 from dyclu.sim.records import Result
-from dyclu.sim.results import BANDS_NOTE, QUICK_WARNING, counted, everyday_parts, turnout
+from dyclu.sim.results import BANDS_NOTE, QUICK_WARNING, everyday_parts, turnout
 from dyclu.sim.sweep import sweep
-from dyclu.sim.tables import ratio_table, regret_table, settings_table
+from dyclu.sim.tables import regret_table, settings_table
 
 Progress = Callable[[int, int], object]
 """Told how many of how many runs are done."""
@@ -51,6 +52,8 @@ class Study:
         One run each.
     quick : bool
         Whether it is too small to be compared with the paper.
+    left_out : str
+        What of the paper is not in it, in words.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Study:
     policies: tuple[str, ...]
     seeds: tuple[int, ...]
     quick: bool = False
+    left_out: str = ""
 
     def __post_init__(self) -> None:
         for setting in self.settings.values():
@@ -78,19 +82,20 @@ class Study:
     ) -> Document:
         """Return what the results come to; without pictures, nothing needs matplotlib."""
         published = self.published()
-        compared = [("Ours, as a multiple of the paper's", ratio_table(results, published))]
+        growth = growth_table(results, self.settings)
         drawn = [("As a picture", self._picture(results, published))] if pictures else []
         parts: list[tuple[str, Table | Picture]] = [
             ("Accumulated regret", regret_table(results, published)),
-            *(compared if published else []),
             *drawn,
+            *([("What changes cost", growth)] if growth.rows else []),
             *everyday_parts(results),
             ("Settings", settings_table(self.settings)),
         ]
         return Document(
             title=self.title,
             lead=f"{counted(self.settings, 'setting')}, {turnout(self.policies, self.seeds)}. "
-            "Regret is what the choices gave away against always knowing the best arm.",
+            "Regret is what the choices gave away against always knowing the best arm."
+            + (f" {self.left_out}" if self.left_out else ""),
             warning=QUICK_WARNING if self.quick else "",
             parts=tuple(parts),
             facts=facts,
@@ -146,7 +151,8 @@ def table1(
         if f"row{row}" not in paper.PUBLISHED:
             raise OptionError(f"Table 1 has no row {row}; choose from 1-{len(paper.PUBLISHED)}")
     names = [f"row{row}" for row in chosen]
-    return _study("table1", "Table 1: regret in simulated settings", names, policies, seeds, quick)
+    title, whole = "Table 1: regret in simulated settings", list(paper.PUBLISHED)
+    return _study("table1", title, names, policies, seeds, quick, whole)
 
 
 def figure2(
@@ -154,7 +160,8 @@ def figure2(
 ) -> Study:
     """Return the study of Figure 2: the three environments."""
     title = "Figure 2: regret in three environments"
-    return _study("figure2", title, list(ENVIRONMENTS), policies, seeds, quick)
+    names = list(ENVIRONMENTS)
+    return _study("figure2", title, names, policies, seeds, quick, names)
 
 
 def shortened(setting: Population) -> Population:
@@ -176,7 +183,9 @@ def _study(
     policies: tuple[str, ...],
     seeds: tuple[int, ...],
     quick: bool,
+    whole: Sequence[str],
 ) -> Study:
+    absent = [one for one in (*whole, *CONTESTANTS) if one not in (*settings, *policies)]
     size = shortened if quick else lambda setting: setting
     return Study(
         name=folder_name(name, quick=quick),
@@ -185,6 +194,7 @@ def _study(
         policies=policies,
         seeds=seeds,
         quick=quick,
+        left_out=f"A part of the paper's, without {', '.join(absent)}." if absent else "",
     )
 
 

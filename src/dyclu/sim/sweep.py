@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from textwrap import shorten
 
 from dyclu.errors import SweepFailed
 from dyclu.sim.cluster import on_dask
@@ -33,8 +34,8 @@ __all__ = [
     "write_timing",
 ]
 
-LISTED = 10
-"""Failures that a message names."""
+LISTED, LONGEST = 10, 200
+"""Failures that a message names, and the characters each of them gets."""
 
 
 def sweep(
@@ -97,7 +98,7 @@ def _longest_first(jobs: Mapping[str, Work]) -> dict[str, Work]:
 
 
 def _failed(failures: Mapping[Work, BaseException]) -> SweepFailed:
-    lines = [f"{job}: {type(error).__name__}: {error}" for job, error in failures.items()]
+    lines = sorted(f"{job}: {_in_one_line(error)}" for job, error in failures.items())
     if len(lines) > LISTED:
         lines[LISTED:] = [f"and {len(lines) - LISTED} more"]
     count = len(failures)
@@ -106,6 +107,15 @@ def _failed(failures: Mapping[Work, BaseException]) -> SweepFailed:
         "cause and start the sweep again, it goes on from there\n- " + "\n- ".join(lines),
         failures,
     )
+
+
+def _in_one_line(error: BaseException) -> str:
+    r"""Return what went wrong, however long somebody's policy talks about it.
+
+    >>> _in_one_line(ValueError("not\n  this"))
+    'ValueError: not this'
+    """
+    return shorten(f"{type(error).__name__}: {error}", LONGEST, placeholder=" …")
 
 
 def _computed(jobs: Mapping[str, Work], workers: int | None, dask: str | None) -> Answers:

@@ -12,7 +12,10 @@ from dyclu.sim.lastfm_job import relative_reward
 from dyclu.sim.listening import MILESTONES, milestones
 from dyclu.sim.population import Population
 from dyclu.sim.records import Result, Timing
-from dyclu.sim.spread import Spread, grouped, policies_of, regrets
+from dyclu.sim.spread import Spread, by_setting, grouped, paired, policies_of, regrets
+
+ALONE = frozenset({"dlinucb", "dlinucb-sigma"})
+"""Policies that have several models of a user, and nothing of anybody else: no neighbourhoods."""
 
 LARGEST_NORM_NOTE = (
     "largest-norm learns nothing and always takes the longest arm. An artist's features are the "
@@ -24,37 +27,26 @@ LARGEST_NORM_NOTE = (
 
 def regret_table(results: Iterable[Result], published: Mapping[str, Mapping[str, float]]) -> Table:
     """Return the regret of every policy in every setting, the paper's in brackets."""
-    spreads = regrets(results)
+    results = list(results)
+    spreads, runs = regrets(results), by_setting(results)
     policies = policies_of(spreads)
-    order = ("order",) if published else ()
+    order = ("paper's order",) if published else ()
     rows = [
         (
             setting,
             *(_beside(row[policy], published.get(setting, {}).get(policy)) for policy in policies),
-            *([_agreement(row, published.get(setting, {}))] if published else []),
+            *([_agreement(runs[setting], published.get(setting, {}))] if published else []),
         )
         for setting, row in spreads.items()
     ]
     note = "Mean over seeds ± its standard error" + (
-        "; in brackets the paper's figure. The last column says whether the policies come in the "
-        "paper's order, or how many pairs of them do."
+        "; in brackets the paper's figure, and ours by it. The last column says whether the "
+        "policies come in the paper's order, or how many pairs of them do. A pair whose difference "
+        "over the seeds is less than twice its standard error is undecided."
         if published
         else "."
     )
     return Table(header=("setting", *policies, *order), rows=tuple(rows), note=note)
-
-
-def ratio_table(results: Iterable[Result], published: Mapping[str, Mapping[str, float]]) -> Table:
-    """Return our mean regret by the paper's."""
-    spreads = regrets(results)
-    policies = [
-        name for name in policies_of(spreads) if any(name in row for row in published.values())
-    ]
-    rows = [
-        (setting, *(f"{spreads[setting][name].mean / row[name]:.2f}" for name in policies))
-        for setting, row in published.items()
-    ]
-    return Table(header=("setting", *policies), rows=tuple(rows), note="1 is the paper's regret.")
 
 
 def reward_table(results: Iterable[Result]) -> Table:
@@ -79,6 +71,7 @@ def listeners_table(names: Sequence[str]) -> Table:
     return Table(
         header=("policy", "width", "told, beside the dimension"),
         rows=tuple(rows),
+        words=("width", "told, beside the dimension"),
         note="The width of a confidence interval is its factor times √(xᵀA⁻¹x): Eq. (2)'s, which "
         "grows with the noise and the data, or a constant. All estimate the noise, where they "
         "need it; t counts all events.",
@@ -87,20 +80,24 @@ def listeners_table(names: Sequence[str]) -> Table:
 
 def choices_table(options: Mapping[str, object]) -> Table:
     """Return the options an experiment was drawn with."""
-    return Table(header=("option", "value"), rows=tuple((k, str(v)) for k, v in options.items()))
+    rows = tuple((name, str(value)) for name, value in options.items())
+    return Table(header=("option", "value"), rows=rows, words=("value",))
 
 
 def detection_table(results: Iterable[Result]) -> Table:
     """Return how well changes were noticed and neighbours chosen, by those who try."""
     rows = [
-        (setting, policy, *_detection_cells(runs))
+        (setting, policy, *_detection_cells(policy, runs))
         for (setting, policy), runs in grouped(results).items()
         if policy != "oracle" and any(map(_looks, runs))
     ]
-    header = ("true alarms", "false alarms", "missed changes", "median delay")
+    measured = ("true alarms", "false alarms", "missed changes", "median delay")
+    header = ("setting", "policy", *measured, "precision", "recall")
+    known = [i for i in range(len(header)) if any(row[i] != NOTHING for row in rows)]
     return Table(
-        header=("setting", "policy", *header, "precision", "recall"),
-        rows=tuple(rows),
+        header=tuple(header[i] for i in known),
+        rows=tuple(tuple(row[i] for i in known) for row in rows),
+        words=("policy",),
         note="Means over seeds. Delay in the user's own rounds, from the change to its alarm. "
         "Precision and recall of the neighbourhoods. Policies that look for neither changes nor "
         "neighbours, and the oracle, which is told of them, are left out.",
@@ -112,15 +109,16 @@ def timing_table(results: Iterable[Result]) -> Table:
     runs_of: dict[str, list[Timing]] = {}
     for run in results:
         runs_of.setdefault(run.policy, []).append(run.timing)
+    everybody = {"all": [timing for timings in runs_of.values() for timing in timings]}
     rows = [
         (policy, str(len(runs)), _speed(runs), f"{sum(run.seconds for run in runs):,.1f}")
-        for policy, runs in runs_of.items()
+        for policy, runs in (runs_of | everybody).items()
     ]
     return Table(
         header=("policy", "runs", "median rounds per second", "seconds in all"),
         rows=tuple(rows),
-        note="Time inside the policy, the one time each run was made, with whatever else the "
-        "machine did then.",
+        note="Wall-clock time inside the policy, the one time each run was made, with whatever "
+        "else the machine did then.",
     )
 
 
@@ -140,28 +138,32 @@ def _told(options: Mapping[str, object]) -> str:
 
 
 def _beside(ours: Spread, theirs: float | None) -> str:
-    return str(ours) if theirs is None else f"{ours}\n({theirs:,.0f})"
+    if theirs is None:
+        return str(ours)
+    return f"{ours}\n({theirs:,.0f}; {ours.mean / theirs:.2f}×)"
 
 
-def _agreement(ours: Mapping[str, Spread], theirs: Mapping[str, float]) -> str:
-    """Return how far the order of the policies is that of the paper.
-
-    >>> ours = {"a": Spread(1.0, None), "b": Spread(3.0, None), "c": Spread(2.0, None)}
-    >>> _agreement(ours, {"a": 10, "b": 20, "c": 30}), _agreement(ours, {"a": 10, "b": 20})
-    ('2 of 3', 'yes')
-    """
+def _agreement(ours: Mapping[str, Sequence[Result]], theirs: Mapping[str, float]) -> str:
+    """Return how far the order of the policies is that of the paper, seed by seed."""
     pairs = list(combinations([name for name in ours if name in theirs], 2))
-    same = sum((ours[a].mean < ours[b].mean) == (theirs[a] < theirs[b]) for a, b in pairs)
+    gaps = [(paired(ours[a], ours[b]), theirs[a] - theirs[b]) for a, b in pairs]
+    decided = [(gap.mean, theirs_gap) for gap, theirs_gap in gaps if gap and gap.decided]
+    same, open_ = sum(a * b > 0 for a, b in decided), len(pairs) - len(decided)
     if not pairs:
         return NOTHING
-    return "yes" if same == len(pairs) else f"{same} of {len(pairs)}"
+    if same == len(pairs):
+        return "yes"
+    if open_ == len(pairs):
+        return "undecided"
+    return f"{same} of {len(pairs)}" + (f"\n({open_} undecided)" if open_ else "")
 
 
-def _detection_cells(runs: Sequence[Result]) -> Iterator[str]:
+def _detection_cells(policy: str, runs: Sequence[Result]) -> Iterator[str]:
     for name in ("alarms_true", "alarms_false", "alarms_missed", "median_delay"):
         yield _mean([getattr(run, name) for run in runs], digits=1)
     for name in ("precision", "recall"):
-        yield _mean([getattr(run, name) for run in runs], digits=2)
+        known = [] if policy in ALONE else [getattr(run, name) for run in runs]
+        yield _mean(known, digits=2)
 
 
 def _looks(run: Result) -> bool:

@@ -58,9 +58,10 @@ def print_table(table: Table) -> None:
     # What is printed is text, not markup: a policy may be called anything.
     console = Console(highlight=False, markup=False, emoji=False)
     lines = [table.header, *table.rows]
+    words = [i for i in range(len(table.header)) if table.is_words(i)]
     forms = (
-        _grid(lines),
-        _grid([[name.replace(" ", "\n") for name in table.header], *table.rows]),
+        _grid(lines, words),
+        _grid([[name.replace(" ", "\n") for name in table.header], *table.rows], words),
         _grid(list(zip(*lines, strict=True))),
         _grid(_cell_by_cell(table)),
     )
@@ -81,15 +82,15 @@ def _cell_by_cell(table: Table) -> list[tuple[str, str, str]]:
     return [(table.header[0], "", ""), *named]
 
 
-def _grid(lines: Sequence[Sequence[str]]) -> Grid:
-    """Return a table whose first line is the header and whose first column names the lines."""
+def _grid(lines: Sequence[Sequence[str]], words: Sequence[int] = (0,)) -> Grid:
+    """Return a table whose first line is the header; columns of words are aligned as words are."""
     from rich import box
     from rich.table import Table as Grid
 
     table = Grid(box=box.SIMPLE, padding=(0, 1, 0, 0))
     header, *body = lines
     for i, name in enumerate(header):
-        table.add_column(name, justify="right" if i else "left", overflow="fold")
+        table.add_column(name, justify="left" if i in words else "right", overflow="fold")
     for line in body:
         table.add_row(*line)
     return table

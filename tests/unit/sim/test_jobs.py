@@ -80,6 +80,24 @@ def test_an_own_policy_that_was_edited_is_another(
     assert job.key != before
 
 
+def test_a_partial_is_edited_where_it_is_written_and_where_its_class_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    kind, named = tmp_path / "wrapped_policy.py", tmp_path / "partial_policy.py"
+    kind.write_text("class Mine: pass\n")
+    named.write_text(
+        "from functools import partial\nfrom wrapped_policy import Mine\nmine = partial(Mine)\n"
+    )
+    job = Job(TINY, "partial_policy:mine")
+    keys = [job.key]
+    assert job.configuration["source"] is not None
+    for file in (kind, named):
+        file.write_text(file.read_text() + "# better now\n")
+        keys.append(job.key)
+    assert len(set(keys)) == 3
+
+
 @pytest.mark.parametrize(
     ("make", "error", "complaint"),
     [
@@ -99,9 +117,12 @@ def test_impossible_jobs_are_refused_at_once(
 
 def test_a_setting_without_a_name_is_called_what_it_differs_in() -> None:
     assert Job(replace(TINY, rounds=9), "dyclu").name == (
-        "users=4 parameters=2 dim=4 arms=20 offered=5 shortest=10"
+        "users=4 parameters=2 dim=4 arms=20 offered=5 rounds=9 shortest=10"
     )
     assert Job(Population(), "dyclu").name == "row1"
+    assert Job(Population(rounds=50), "dyclu").name == "rounds=50"
+    assert Job("row4", "dyclu", rounds=50).name == "row4 rounds=50"
+    assert Job("row4", "dyclu", rounds=2500).name == "row4"
 
 
 def test_a_result_is_what_playing_gives() -> None:

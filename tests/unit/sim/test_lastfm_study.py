@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from dyclu.cli import app
 from dyclu.errors import OptionError, SweepFailed
 from dyclu.sim import lastfm_job
 from dyclu.sim.document import Table
@@ -137,6 +140,35 @@ def test_a_run_that_fails_does_not_stop_the_others(data: Path, tmp_path: Path) -
     with pytest.raises(SweepFailed, match=r"1 run failed.*\n- uniform on lastfm, seed 1: Option"):
         sweep([replace(bad, data=few), good], folder=tmp_path, workers=1)
     assert [file.stem for file in (tmp_path / "runs").iterdir()] == [good.key]
+
+
+def test_the_oracle_alone_cannot_play_everything(data: Path, tmp_path: Path) -> None:
+    words = ["reproduce", "all", "--policies=oracle", f"--data={data}", f"--out={tmp_path / 'out'}"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("dyclu: oracle cannot play on Last.fm")
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_of_last_fm_come_from_the_command_line(data: Path, tmp_path: Path) -> None:
+    options = ["--least=700", "--scaling=unit", "--order=dated", "--serving=at-random"]
+    words = ["lastfm", "--quick", f"--data={data}", "--policies=uniform", "--seeds=1", *options]
+    result = CliRunner().invoke(
+        app, ["reproduce", *words, "--negatives=untagged", f"--out={tmp_path}", "--jobs=1"]
+    )
+    assert result.exit_code == 0, result.output
+    (run,) = (json.loads(file.read_text()) for file in (tmp_path / "runs").iterdir())
+    assert run["job"]["reading"] == {"dim": 25, "least": 700, "scaling": "unit"}
+    assert run["job"]["drawing"] == {
+        "users": 4,
+        "parts": 2,
+        "offered": 25,
+        "order": "dated",
+        "serving": "at random",
+        "negatives": "untagged",
+    }
+    text = (tmp_path / "lastfm-quick" / "report.md").read_text()
+    assert f"--quick {' '.join(options)} --negatives=untagged" in text
 
 
 def test_a_dask_cluster_needs_no_files(data: Path, tmp_path: Path) -> None:

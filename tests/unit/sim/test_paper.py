@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from dyclu.errors import OptionError
 from dyclu.policies import LinUCB, Uniform
 from dyclu.policy import Policy
 from dyclu.sim import paper
+from dyclu.sim.cast import CONTESTANTS
 from dyclu.sim.play import play
 from dyclu.sim.population import Population, World
 
@@ -146,6 +148,23 @@ def test_contestants_are_as_in_table_1(name: str, told: dict[str, Any]) -> None:
     assert all(f"{option}={value!r}" in shown for option, value in told.items()), shown
 
 
+def test_dlinucb_plays_with_either_reading_of_its_width() -> None:
+    world = replace(paper.SETTINGS["row7"], users=2, rounds=3).world(seed=0)
+    assert f"width_noise={0.12**2!r}" in repr(paper.contestant("dlinucb", world))
+    sigma = repr(paper.contestant("dlinucb-sigma", world))
+    assert "noise=0.12, width_noise=None" in sigma
+    assert "dlinucb-sigma" not in CONTESTANTS
+
+
+def test_a_module_that_ends_the_program_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: World
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit(3)\n")
+    with pytest.raises(OptionError, match=r"'leaving:Mine' cannot be imported.*SystemExit: 3"):
+        paper.contestant("leaving:Mine", world)
+
+
 def test_the_oracle_is_told_the_truth(world: World) -> None:
     oracle = paper.contestant("oracle", world)
     segments = [oracle.learn(0, world.table[0], 0.0).segment for _ in range(8)]
@@ -185,7 +204,7 @@ def test_what_a_policy_must_have_is_what_the_protocol_says() -> None:
         ("", "no policy is called ''"),
         ("dyclu:", "no policy is called 'dyclu:'"),
         ("no_such_module:Policy", "cannot be imported"),
-        ("dyclu.policies:NoSuchClass", "has no class called NoSuchClass"),
+        ("dyclu.policies:NoSuchClass", r"policies/__init__\.py\) has no class called NoSuch"),
         ("dyclu.sim.paper:RIDGE", "has no class called RIDGE"),
         (f"{__name__}:needy", "missing a required argument: 'noise'"),
         (NOT_A_POLICY, "makes a NotAPolicy without learn, save"),

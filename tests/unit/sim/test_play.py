@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 from dyclu.errors import OptionError
+from dyclu.policies.uniform import Uniform
 from dyclu.policy import Decision, Outcome, Policy
 from dyclu.sim.play import REPORT_EVERY, play
 from dyclu.sim.population import Population, World
@@ -194,6 +195,17 @@ def test_looking_less_often_skips_rounds_of_each_user() -> None:
 def test_looking_never_is_refused(look: int) -> None:
     with pytest.raises(OptionError, match=f"look is {look}, expected"):
         play(Scripted([]), truth([0]), look=look)
+
+
+@pytest.mark.parametrize("arm", [-1, 10])
+def test_an_arm_that_is_not_offered_is_refused(arm: int) -> None:
+    class Astray(Uniform):
+        def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+            return Decision(0, arm, 0.0, 0.0)
+
+    world = Population(users=1, parameters=1, dim=2, rounds=3).world(seed=0)
+    with pytest.raises(OptionError, match=rf"Astray chose arm {arm} of 10, expected .* 0 to 9"):
+        play(Astray(2), world)
 
 
 def test_only_the_policy_is_timed() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dyclu.errors import MissingExtra
-from dyclu.sim.document import Document
+from dyclu.sim.document import Document, Table
 from dyclu.sim.page import html, markdown, write_report
 from dyclu.sim.population import Population
 from dyclu.sim.records import Result
@@ -56,6 +56,22 @@ def test_tables_of_a_text_have_whole_lines() -> None:
     assert all(line.endswith("|") for line in lines)
 
 
+def test_words_are_aligned_as_words() -> None:
+    table = Table(header=("who", "says", "n"), rows=(("a", "b", "1"),), words=("says",))
+    document = Document(title="t", lead="", parts=(("", table),), facts={})
+    assert "| who | says | n |\n| --- | --- | ---: |" in markdown(document)
+    assert '<td class="words">b</td><td>1</td>' in html(document)
+
+
+def test_a_part_of_the_paper_says_what_is_left_out() -> None:
+    part = table1(rows=(1,), policies=("linucb", "dyclu"), seeds=(0, 1))
+    absent = ", ".join([*(f"row{i}" for i in range(2, 10)), "oracle", "adts", "dlinucb", "club"])
+    assert f"A part of the paper's, without {absent}." in markdown(
+        part.document(ROW1, facts=FACTS, pictures=False)
+    )
+    assert table1(seeds=(0,)).left_out == ""
+
+
 @pytest.mark.parametrize("quick", [True, False])
 def test_a_quick_run_says_so(quick: bool) -> None:
     document = a_document(ROW1, quick=quick)
@@ -72,7 +88,7 @@ def test_without_matplotlib_there_is_a_report_without_pictures(
         study.document(ROW1[2:], facts=FACTS)
     document = study.document(ROW1[2:], facts=FACTS, pictures=False)
     assert document.pictures == ()
-    assert "890 ± 10 (853)" in markdown(document)
+    assert "890 ± 10 (853; 1.04×)" in markdown(document)
 
 
 def test_facts_say_nothing_of_whose_machine_it_is() -> None:

@@ -170,7 +170,7 @@ def test_a_stored_run_goes_by_the_name_it_is_asked_for(tmp_path: Path) -> None:
     text["result"]["setting"] = "what it was called then"
     text["digest"] = digest(text["result"])
     file.write_text(json.dumps(text))
-    assert sweep([job], folder=tmp_path, workers=1)[0].setting == "row1"
+    assert sweep([job], folder=tmp_path, workers=1)[0].setting == "row1 rounds=2"
 
 
 def test_workers_use_one_thread_each_and_we_as_many_as_before(

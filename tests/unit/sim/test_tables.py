@@ -7,7 +7,6 @@ from dyclu.sim.lastfm_job import OFFERED
 from dyclu.sim.spread import Spread
 from dyclu.sim.tables import (
     detection_table,
-    ratio_table,
     regret_table,
     reward_table,
     settings_table,
@@ -18,8 +17,9 @@ from tests.unit.sim.samples import PUBLISHED, ROW1, a_result
 
 def test_the_regret_table_has_our_mean_and_the_papers_figure() -> None:
     table = regret_table(ROW1, PUBLISHED)
-    assert table.header == ("setting", "linucb", "dyclu", "order")
-    assert table.rows == (("row1", "20,100 ± 100\n(19,954)", "890 ± 10\n(853)", "yes"),)
+    assert table.header == ("setting", "linucb", "dyclu", "paper's order")
+    linucb, dyclu = "20,100 ± 100\n(19,954; 1.01×)", "890 ± 10\n(853; 1.04×)"
+    assert table.rows == (("row1", linucb, dyclu, "yes"),)
 
 
 def test_without_figures_of_the_paper_there_is_nothing_in_brackets() -> None:
@@ -29,20 +29,35 @@ def test_without_figures_of_the_paper_there_is_nothing_in_brackets() -> None:
     assert "paper" not in table.note
 
 
+def order_told(regrets: dict[str, list[float]]) -> str:
+    runs = [
+        a_result("row1", name, seed, regret)
+        for name, values in regrets.items()
+        for seed, regret in enumerate(values)
+    ]
+    return regret_table(runs, PUBLISHED).rows[0][-1]
+
+
 def test_the_order_of_policies_is_compared_pair_by_pair() -> None:
-    # Three policies in the paper's order dyclu < linucb < club, ours linucb < dyclu < club.
-    runs = [a_result("row1", name, 0, r) for name, r in (("linucb", 1), ("dyclu", 2), ("club", 3))]
-    assert regret_table(runs, PUBLISHED).rows[0][-1] == "2 of 3"
-    assert regret_table(runs[:1], PUBLISHED).rows[0][-1] == "-"
-    own = [a_result("row1", "mine:Policy", 0, 1.0), *ROW1]
-    assert regret_table(own, PUBLISHED).rows[0][-1] == "yes"
+    # The paper's order is dyclu < linucb < club.
+    assert order_told({"linucb": [5, 6], "dyclu": [1, 2], "club": [8, 9]}) == "yes"
+    assert order_told({"linucb": [1, 2], "dyclu": [5, 6], "club": [8, 9]}) == "2 of 3"
+    assert order_told({"linucb": [1, 2]}) == "-"
+    assert order_told({"mine:Policy": [1, 2], "linucb": [5, 6], "dyclu": [1, 2]}) == "yes"
 
 
-def test_ratios_are_ours_by_the_papers() -> None:
-    own = [*ROW1, a_result("row1", "mine:Policy", 0, 1.0)]
-    table = ratio_table(own, PUBLISHED)
-    assert table.header == ("setting", "linucb", "dyclu")
-    assert table.rows == (("row1", f"{20_100 / 19_954:.2f}", f"{890 / 853:.2f}"),)
+def test_a_difference_within_its_error_decides_nothing() -> None:
+    # Differences 1 and -3: a mean of -1 with a standard error of 2.
+    close = {"linucb": [10.0, 20.0], "club": [9.0, 23.0]}
+    assert order_told(close) == "undecided"
+    assert order_told({**close, "dyclu": [1.0, 2.0]}) == "2 of 3\n(1 undecided)"
+    # With one seed nothing is known of the error.
+    assert order_told({"linucb": [10.0], "dyclu": [1.0]}) == "undecided"
+
+
+def test_differences_are_of_the_same_seed() -> None:
+    # Worlds differ by 100, policies by 2 in every one: means alone would tell nothing.
+    assert order_told({"dyclu": [100.0, 200.0, 300.0], "linucb": [102.1, 202.0, 301.9]}) == "yes"
 
 
 def test_detections_are_averaged_over_seeds() -> None:
@@ -56,8 +71,26 @@ def test_detections_are_averaged_over_seeds() -> None:
     assert detection_table(runs).rows == (("a", "dyclu", *cells),)
 
 
+def test_who_looks_at_one_user_only_has_no_neighbourhood() -> None:
+    given = {"alarms_true": 4, "precision": 0.5, "recall": 1.0}
+    runs = [a_result("a", name, 0, 1.0, **given) for name in ("dlinucb", "dyclu", "dlinucb-sigma")]
+    assert [row[-2:] for row in detection_table(runs).rows] == [
+        ("-", "-"),
+        ("0.50", "1.00"),
+        ("-", "-"),
+    ]
+
+
+def test_what_nobody_measured_has_no_column() -> None:
+    table = detection_table([a_result("lastfm", "dyclu", 0, 1.0, alarms_true=4, median_delay=6.0)])
+    assert table.header[-1] == "median delay"
+    assert table.rows == (("lastfm", "dyclu", "4.0", "0.0", "2.0", "6.0"),)
+
+
 def test_speed_is_the_median_over_all_runs_of_a_policy() -> None:
-    assert timing_table(ROW1).rows == (("linucb", "2", "150", "4.0"), ("dyclu", "2", "150", "4.0"))
+    each = ("2", "150", "4.0")
+    everybody = ("all", "4", "150", "8.0")
+    assert timing_table(ROW1).rows == (("linucb", *each), ("dyclu", *each), everybody)
 
 
 def test_settings_in_numbers() -> None:
