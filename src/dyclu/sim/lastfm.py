@@ -17,17 +17,15 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.linalg import svds
 
 from dyclu.chance import Chance
 from dyclu.errors import FileError, OptionError
 from dyclu.policy import Ids
 from dyclu.sim.draws import distinct
+from dyclu.sim.lastfm_features import Scaling, counts, reduced, scaled, tf_idf
 from dyclu.sim.population import CHUNK, Seed
 from dyclu.validation import FloatArray, as_dim, as_whole
 
-Scaling = Literal["largest", "unit", "none"]
 Order = Literal["shuffled", "dated", "published"]
 Serving = Literal["in turn", "at random"]
 Negatives = Literal["unknown", "untagged"]
@@ -46,13 +44,6 @@ WHERE = (
 
 DAY_MONTH_YEAR = np.array([1, 100, 10_000])
 """What a day, a month and a year count in a date that is written as one number."""
-
-DIGITS = 9
-"""Decimals, of the largest one, that the features are rounded to before they are scaled.
-
-Their last digits depend on how many threads the linear algebra had; some artists' features are
-nothing but such digits, and would be made as long as anybody's by `scaling="unit"`.
-"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,7 +154,7 @@ class LastFM:
         own = [np.flatnonzero(taggings[:, 0] == person) for person in people]
         dates = taggings[:, 3:] @ DAY_MONTH_YEAR
         return cls(
-            features=_scaled(_reduced(tf_idf(_counts(artist, taggings[:, 2])), dim), scaling),
+            features=scaled(reduced(tf_idf(counts(artist, taggings[:, 2])), dim), scaling),
             artists=artists,
             people=people,
             events=tuple(artist[rows] for rows in own),
@@ -310,19 +301,6 @@ class Stream:
         return map(Event, index, user.tolist(), person.tolist(), arms, place.tolist())
 
 
-def tf_idf(counts: Any) -> Any:
-    """Return how telling each tag is of each artist, ``count · log(artists / artists with it)``.
-
-    Takes and returns a sparse array of shape (artists, tags). A tag that every artist has tells
-    nothing of any.
-
-    >>> tf_idf(csr_array([[2.0, 1.0], [0.0, 3.0]])).toarray()
-    array([[1.386..., 0. ], [0. , 0. ]])
-    """
-    artists = counts.shape[0]
-    return counts * np.log(artists / (counts > 0).sum(axis=0))
-
-
 def _check_name(value: object, name: str, choices: Any) -> None:
     if value not in get_args(choices):
         known = ", ".join(map(repr, get_args(choices)))
@@ -366,53 +344,6 @@ def _people(observed: Table, least: int) -> Ids:
             f"people who have enough; pass least={counts.max()} or lower"
         )
     return ids[counts >= least]
-
-
-def _counts(artist: Ids, tag: Table) -> Any:
-    """Return how many people gave each artist each tag, sparse, of shape (artists, tags)."""
-    tags, tag = np.unique(tag, return_inverse=True)
-    shape = (int(artist.max()) + 1, len(tags))
-    return csr_array((np.ones(len(artist)), (artist, tag)), shape=shape)
-
-
-def _reduced(table: Any, dim: int) -> FloatArray:
-    """Return the coordinates of the rows along the `dim` directions that explain most of them."""
-    least = min(table.shape)
-    if dim >= least:
-        raise OptionError(
-            f"dim is {dim}, and there are {table.shape[0]} artists with {table.shape[1]} tags, "
-            f"expected fewer features than either; pass dim={least - 1} or lower"
-        )
-    start = np.random.default_rng(0).standard_normal(least)
-    _, values, directions = svds(table, k=dim, v0=start)
-    directions = directions[np.argsort(-values)]
-    # A direction is known up to its sign: its largest entry is made positive.
-    largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1)
-    coordinates: FloatArray = table @ (directions * np.sign(largest)).T
-    return _rounded(coordinates)
-
-
-def _rounded(features: FloatArray) -> FloatArray:
-    """Return the features without the digits that belong to nobody.
-
-    >>> _rounded(np.array([4.0, 1.0 + 4e-16, 3e-21]))
-    array([4., 1., 0.])
-    """
-    # A power of two: the largest feature itself has such digits too.
-    unit = 2.0 ** np.frexp(np.abs(features).max())[1]
-    # Minus zero would be another bit pattern for the same feature.
-    rounded: FloatArray = unit * (features / unit).round(DIGITS) + 0.0
-    return rounded
-
-
-def _scaled(features: FloatArray, scaling: Scaling) -> FloatArray:
-    if scaling == "none":
-        return features
-    norms = np.linalg.norm(features, axis=1, keepdims=True)
-    divisor = norms.max(keepdims=True) if scaling == "largest" else norms
-    # An artist whose tags say nothing stays at the origin.
-    scaled: FloatArray = features / np.where(divisor > 0, divisor, 1.0)
-    return scaled
 
 
 def _met(table: Table, people: Ids, artists: Ids) -> Flags:

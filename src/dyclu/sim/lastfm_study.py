@@ -18,7 +18,7 @@ from dyclu.sim.records import Result
 from dyclu.sim.results import BANDS_NOTE, QUICK_WARNING, everyday_parts, turnout
 from dyclu.sim.studies import Progress, folder_name
 from dyclu.sim.sweep import sweep
-from dyclu.sim.tables import choices_table, listeners_table, reward_table
+from dyclu.sim.tables import choices_table, lead_table, listeners_table, reward_table
 
 QUICK_DRAWING = {"users": 4, "parts": 2}
 """A quick run has so many users, each made of so few people."""
@@ -103,9 +103,10 @@ class LastFMStudy:
     ) -> Document:
         """Return what the results come to; without pictures, nothing needs matplotlib."""
         drawn = [("As a picture", self._picture(results))] if pictures else []
-        choices = self.jobs[0].configuration
+        choices, lead = self.jobs[0].configuration, lead_table(results)
         parts: list[tuple[str, Table | Picture]] = [
             ("Reward, as a multiple of random choice's", reward_table(results)),
+            *([("DyClu against LinUCB", lead)] if lead.rows else []),
             *drawn,
             ("Who played", listeners_table(self.policies)),
             *everyday_parts(results),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -65,13 +65,22 @@ def regrets(results: Iterable[Result]) -> dict[str, dict[str, Spread]]:
     }
 
 
-def paired(first: Sequence[Result], second: Sequence[Result]) -> Spread | None:
-    """Return by how much more regret the first has than the second, over the seeds of both.
+def regret_of(run: Result) -> float:
+    """Return the regret of a run."""
+    return run.regret
+
+
+def paired(
+    first: Sequence[Result],
+    second: Sequence[Result],
+    measure: Callable[[Result], float] = regret_of,
+) -> Spread | None:
+    """Return by how much more of it the first has than the second, over the seeds of both.
 
     The same seed is the same world for both, which a difference leaves out.
     """
-    seconds = {run.seed: run.regret for run in second}
-    gaps = [run.regret - seconds[run.seed] for run in first if run.seed in seconds]
+    seconds = {run.seed: measure(run) for run in second}
+    gaps = [measure(run) - seconds[run.seed] for run in first if run.seed in seconds]
     return Spread.of(gaps) if gaps else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import fmean, median
 
@@ -20,9 +20,22 @@ ALONE = frozenset({"dlinucb", "dlinucb-sigma"})
 LARGEST_NORM_NOTE = (
     "largest-norm learns nothing and always takes the longest arm. An artist's features are the "
     "longer the more tags it got, and artists with many tags are the ones that people tag: "
-    "popularity leaks into the length, so only what exceeds this line was learnt about anybody."
+    "popularity leaks into the length, and a reward up to this one's takes no learning."
 )
 """What the baseline of the longest arm means."""
+
+SHARES = tuple(f"after {share:.0%}" for share in MILESTONES)
+"""Columns of the rewards on Last.fm."""
+
+RIVALS = tuple((f"dyclu{width}", f"linucb{width}") for width in ("", listeners.CONSTANT))
+"""Who is compared on Last.fm: either width with itself."""
+
+
+def _at(milestone: int) -> Callable[[Result], float]:
+    return lambda run: milestones(relative_reward(run))[milestone]
+
+
+_AT_MILESTONES = tuple(map(_at, range(len(MILESTONES))))
 
 
 def regret_table(results: Iterable[Result], published: Mapping[str, Mapping[str, float]]) -> Table:
@@ -51,7 +64,6 @@ def regret_table(results: Iterable[Result], published: Mapping[str, Mapping[str,
 
 def reward_table(results: Iterable[Result]) -> Table:
     """Return the reward on Last.fm by that of random choice, at parts of the stream."""
-    shares = [f"after {share:.0%}" for share in MILESTONES]
     rows = []
     for (_, policy), runs in grouped(results).items():
         passed = zip(*(milestones(relative_reward(run)) for run in runs), strict=True)
@@ -62,7 +74,22 @@ def reward_table(results: Iterable[Result]) -> Table:
     )
     names = [name for name, *_ in rows]
     note += f" {LARGEST_NORM_NOTE}" if "largest-norm" in names else ""
-    return Table(header=("policy", *shares), rows=tuple(rows), note=note)
+    return Table(header=("policy", *SHARES), rows=tuple(rows), note=note)
+
+
+def lead_table(results: Iterable[Result]) -> Table:
+    """Return how far DyClu leads LinUCB on Last.fm with either width, at parts of the stream."""
+    runs = {policy: found for (_, policy), found in grouped(results).items()}
+    played = [(a, b) for a, b in RIVALS if a in runs and b in runs]
+    rows = [
+        (f"{a} − {b}", *(str(paired(runs[a], runs[b], at)) for at in _AT_MILESTONES))
+        for a, b in played
+    ]
+    note = (
+        "Differences of the rewards above, of the same seed, which is the same stream for both: "
+        "mean ± its standard error."
+    )
+    return Table(header=("difference", *SHARES), rows=tuple(rows), note=note)
 
 
 def listeners_table(names: Sequence[str]) -> Table:

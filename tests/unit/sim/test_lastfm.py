@@ -20,7 +20,7 @@ from scipy.sparse.linalg import svds
 from dyclu.errors import FileError, OptionError, ShapeError
 from dyclu.policies.uniform import Uniform
 from dyclu.policy import Decision, Ids, Outcome
-from dyclu.sim import lastfm
+from dyclu.sim import lastfm_features
 from dyclu.sim.draws import distinct
 from dyclu.sim.lastfm import (
     LISTENED,
@@ -28,11 +28,9 @@ from dyclu.sim.lastfm import (
     Event,
     LastFM,
     Stream,
-    _rounded,
-    _scaled,
     _turns,
-    tf_idf,
 )
+from dyclu.sim.lastfm_features import _rounded, scaled, tf_idf
 from dyclu.sim.listening import Listening, listen, milestones, normalised
 from dyclu.sim.play import REPORT_EVERY
 
@@ -176,14 +174,14 @@ def test_features_do_not_depend_on_rounding_errors(
 
     rng = np.random.default_rng(3)
     here = LastFM.read(folder, dim=DIM, least=LEAST, scaling=scaling)
-    monkeypatch.setattr(lastfm, "svds", elsewhere)
+    monkeypatch.setattr(lastfm_features, "svds", elsewhere)
     there = LastFM.read(folder, dim=DIM, least=LEAST, scaling=scaling)
     assert there.features.tobytes() == here.features.tobytes()
     assert there.digest == here.digest
 
 
 def test_an_artist_known_by_rounding_errors_only_is_at_the_origin() -> None:
-    features = _scaled(_rounded(np.array([[3.0, 4.0], [1e-19, 2e-19]])), "unit")
+    features = scaled(_rounded(np.array([[3.0, 4.0], [1e-19, 2e-19]])), "unit")
     np.testing.assert_array_equal(features, [[0.6, 0.8], [0.0, 0.0]])
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dyclu.sim import paper
 from dyclu.sim.lastfm_job import OFFERED
+from dyclu.sim.records import Result
 from dyclu.sim.spread import Spread
 from dyclu.sim.tables import (
     detection_table,
+    lead_table,
     regret_table,
     reward_table,
     settings_table,
@@ -99,6 +103,22 @@ def test_settings_in_numbers() -> None:
     assert rows[0] == ("row4", *start, "200–400", "0.09", "0.9")
     assert rows[1][6] == "no changes"
     assert rows[2][2] == "-"
+
+
+def test_dyclu_is_compared_with_linucb_of_the_same_width_and_seed() -> None:
+    def a_run(policy: str, seed: int, missed: int) -> Result:
+        curve = (*[0.0] * (10 - missed), *np.arange(1.0, missed + 1))
+        return a_result("lastfm", policy, seed, missed, curve=curve)
+
+    # Of 10 events dyclu misses 1 and 2 fewer than linucb: 0.1 and 0.2 of the random reward's 25.
+    runs = [
+        *(a_run("linucb", seed, missed) for seed, missed in enumerate((5, 9))),
+        *(a_run("dyclu", seed, missed) for seed, missed in enumerate((4, 7))),
+        *(a_run("dyclu-0.3", seed, missed) for seed, missed in enumerate((1, 2))),
+    ]
+    cells = (Spread(0.0, 0.0), Spread(OFFERED * 0.2, OFFERED * 0.2), Spread(3.75, 1.25))
+    assert lead_table(runs).rows == (("dyclu − linucb", *map(str, cells)),)
+    assert lead_table(runs[:2]).rows == ()
 
 
 def test_reward_is_a_multiple_of_random_choices() -> None:
