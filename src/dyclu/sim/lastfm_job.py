@@ -56,8 +56,11 @@ class LastFMJob:
 
     @property
     def name(self) -> str:
-        """What it has for a setting."""
-        return "lastfm"
+        """What it has for a setting: Last.fm, and the options that are not the defaults."""
+        usual = complete(LastFM.read, {}) | complete(LastFM.stream, {})
+        given = {**self.reading, **self.drawing}
+        own = [f"{name}={value}" for name, value in given.items() if value != usual[name]]
+        return " ".join(["lastfm", *own])
 
     @property
     def configuration(self) -> dict[str, Any]:

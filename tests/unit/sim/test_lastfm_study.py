@@ -112,6 +112,18 @@ def test_options_by_default_are_those_that_are_given(data: Path) -> None:
         )
     )
     assert given.key == by_default.key
+    assert given.name == by_default.name == "lastfm"
+
+
+def test_runs_with_other_options_are_told_apart_by_name(data: Path) -> None:
+    study = LastFMStudy.read(
+        data,
+        policies=("dyclu",),
+        seeds=(0,),
+        reading={"scaling": "unit", "least": 800},
+        drawing={"serving": "at random"},
+    )
+    assert study.jobs[0].name == "lastfm scaling=unit serving=at random"
 
 
 def test_a_stream_nobody_can_draw_is_found_before_the_first_run(data: Path) -> None:
@@ -137,7 +149,7 @@ def test_a_run_that_fails_does_not_stop_the_others(data: Path, tmp_path: Path) -
     good, bad = study.jobs
     # Fewer artists than are offered: drawing the stream fails, in the worker.
     few = replace(study.data, tagged=np.ones_like(study.data.tagged))
-    with pytest.raises(SweepFailed, match=r"1 run failed.*\n- uniform on lastfm, seed 1: Option"):
+    with pytest.raises(SweepFailed, match=r"1 run failed.*\n- uniform on lastfm.*, seed 1: Option"):
         sweep([replace(bad, data=few), good], folder=tmp_path, workers=1)
     assert [file.stem for file in (tmp_path / "runs").iterdir()] == [good.key]
 
