@@ -115,7 +115,7 @@ body { margin: 0 auto; max-width: 60rem; padding: 1rem; color: var(--ink);
   background: var(--paper); font: 1rem/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: .5rem 0; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-figure { margin: 0; }
+figure { margin: 0; max-width: 48rem; }
 figure svg { display: block; width: 100%; height: auto; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; line-height: 1.3;

@@ -36,9 +36,12 @@ class Spread:
         return self.error is not None and abs(self.mean) > 2 * self.error
 
     def __str__(self) -> str:
-        digits = sum(abs(self.mean) < limit for limit in (10, 100))
+        return self.told(sum(abs(self.mean) < limit for limit in (10, 100)))
+
+    def told(self, digits: int) -> str:
+        """Return it with so many decimals, for columns whose numbers go below and above 10."""
         error = UNKNOWN_ERROR if self.error is None else f"{self.error:,.{digits}f}"
-        return f"{self.mean:,.{digits}f} ± {error}"
+        return f"{self.mean:,.{digits}f} ± {error}".replace("-", "−")
 
 
 def grouped(results: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:

@@ -67,7 +67,7 @@ def reward_table(results: Iterable[Result]) -> Table:
     rows = []
     for (_, policy), runs in grouped(results).items():
         passed = zip(*(milestones(relative_reward(run)) for run in runs), strict=True)
-        rows.append((policy, *(str(Spread.of(values)) for values in passed)))
+        rows.append((policy, *(Spread.of(values).told(2) for values in passed)))
     note = (
         "Reward so far by what random choice is expected to have by then. "
         "Mean over seeds ± its standard error."
@@ -82,7 +82,7 @@ def lead_table(results: Iterable[Result]) -> Table:
     runs = {policy: found for (_, policy), found in grouped(results).items()}
     played = [(a, b) for a, b in RIVALS if a in runs and b in runs]
     rows = [
-        (f"{a} − {b}", *(str(paired(runs[a], runs[b], at)) for at in _AT_MILESTONES))
+        (f"{a} − {b}", *(_gap(paired(runs[a], runs[b], at)) for at in _AT_MILESTONES))
         for a, b in played
     ]
     note = (
@@ -158,6 +158,10 @@ def settings_table(settings: Mapping[str, Population]) -> Table:
         note="Users are served in turn; rounds and periods are each user's own. "
         "Without a number of parameters, every period has one of its own.",
     )
+
+
+def _gap(gap: Spread | None) -> str:
+    return NOTHING if gap is None else gap.told(2)
 
 
 def _told(options: Mapping[str, object]) -> str:

@@ -26,7 +26,12 @@ def test_one_seed_has_no_standard_error() -> None:
         (Spread(44.12, 1.27), "44.1 ± 1.3"),
         (Spread(8.6, 0.049), "8.60 ± 0.05"),
         (Spread(0.0, 0.0), "0.00 ± 0.00"),
+        (Spread(-8.6, 0.049), "−8.60 ± 0.05"),
     ],
 )
 def test_a_spread_has_as_many_digits_as_it_deserves(spread: Spread, text: str) -> None:
     assert str(spread) == text
+
+
+def test_a_column_may_want_as_many_digits_everywhere() -> None:
+    assert [Spread(mean, 0.1).told(2) for mean in (9.99, 10.01)] == ["9.99 ± 0.10", "10.01 ± 0.10"]
