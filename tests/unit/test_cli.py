@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -215,22 +216,31 @@ def test_a_full_disk_is_a_refusal() -> None:
     assert b"Traceback" not in result.stderr
 
 
+def _read_until(terminal: int, end: bytes) -> str:
+    seen = b""
+    while not seen.endswith(end):
+        seen += os.read(terminal, 100_000)
+    return seen.decode()
+
+
 @pytest.mark.parametrize(("options", "shown"), [((), True), (("--quiet",), False)])
 def test_progress_is_for_terminals_and_leaves_stdout_alone(
     options: tuple[str, ...], shown: bool
 ) -> None:
     terminal, shell = os.openpty()
     words = command("demo", *SMALL, "--json", "--no-picture", *options)
-    result = subprocess.run(
-        words,
-        stdout=subprocess.PIPE,
-        stderr=shell,
-        env={**os.environ, "TERM": "xterm"},
-        check=True,
-    )
-    # Something to read even where nothing was shown: reading an empty terminal would wait for ever.
-    os.write(shell, b"end")
-    seen = os.read(terminal, 100_000).decode(errors="replace")
+    with ThreadPoolExecutor() as pool:
+        # Read all along: a terminal holds a few kilobytes, and whoever writes more waits.
+        reading = pool.submit(_read_until, terminal, b"end")
+        result = subprocess.run(
+            words,
+            stdout=subprocess.PIPE,
+            stderr=shell,
+            env={**os.environ, "TERM": "xterm"},
+            check=True,
+        )
+        os.write(shell, b"end")
+        seen = reading.result()
     os.close(terminal)
     os.close(shell)
     json.loads(result.stdout)
