@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -285,6 +286,7 @@ def reproduce(
         "order": order,
         "serving": serving,
         "negatives": negatives,
+        "data": None if data is None else "DIR",
     }
     plant = _Plant.at(out, jobs=jobs, dask=dask)
     for study in studies:
@@ -480,14 +482,14 @@ class _Plant:
     def conduct(self, study: Study | LastFMStudy, *, command: str, folder: Path) -> None:
         """Make all runs of a study, write its files, print its first table."""
         from dyclu.sim.page import write_report
-        from dyclu.sim.records import missing_runs, write_csv, write_timing
+        from dyclu.sim.records import missing_runs, write_csv, write_curves, write_timing
         from dyclu.sim.results import machine
         from dyclu.sim.terminal import print_table
         from dyclu.storage import check_writable
 
         check_writable(folder)
         results, took = self._results(study)
-        tables = [folder / "results.csv", folder / "timing.csv"]
+        tables = [folder / "results.csv", folder / "timing.csv", folder / "curves.csv"]
         if lost := missing_runs(tables[0], results):
             _complain(
                 f"the report that was in {folder} had {lost} runs that are not in this one; they "
@@ -495,6 +497,7 @@ class _Plant:
             )
         write_csv(results, tables[0])
         write_timing(results, tables[1])
+        write_curves(results, tables[2])
         facts = {"command": command, **machine(), "time": took}
         document = _document_of(study, results, facts)
         files = write_report(document, folder)
@@ -524,10 +527,8 @@ class _Plant:
                     "the same command goes on from there"
                 ) from None
         made, seconds = len(done_before) - 1, time.monotonic() - start
-        return results, (
-            f"{seconds:,.0f} s by the clock for {made} of {made + done_before[0]} runs, "
-            "the others were stored"
-        )
+        stored = f" of {made + done_before[0]}, the others were stored" if done_before[0] else ""
+        return results, f"{seconds:,.0f} s by the clock for {made} runs{stored}"
 
 
 class _Teller(logging.Handler):
@@ -593,14 +594,16 @@ def _say_written(files: Sequence[Path]) -> None:
 
 
 def _command(name: str, told: Mapping[str, object]) -> str:
-    """Return the command line that asks for the same: without folders, which are one's own.
+    """Return the command line that asks for the same, but for folders, which are one's own.
 
     >>> _command("simulate", {"users": 4, "parameters": 0, "policies": None, "quick": True})
     'dyclu simulate --users=4 --parameters=0 --quick'
+    >>> _command("reproduce lastfm", {"data": "DIR", "serving": "in turn"})
+    "dyclu reproduce lastfm --data=DIR '--serving=in turn'"
     """
     given = {key: value for key, value in told.items() if value is not None and value is not False}
     flags = [f"--{key}" if value is True else f"--{key}={value}" for key, value in given.items()]
-    return " ".join([f"dyclu {name}", *flags])
+    return " ".join([f"dyclu {name}", *map(shlex.quote, flags)])
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@
     ├── FileError          (ValueError)   a saved policy that cannot be read
     │   ├── ForeignFile                     was not written by `save`
     │   ├── DamagedFile                     truncated or altered since
+    │   ├── OlderFile                       written by an earlier version of dyclu
     │   └── NewerFile                       written by a later version of dyclu
     ├── MissingExtra       (ImportError)  an optional dependency is not installed
     └── SweepFailed        (RuntimeError) runs of a sweep that could not be made
@@ -53,6 +54,10 @@ class ForeignFile(FileError):  # noqa: N818 - reads as what it is
 
 class DamagedFile(FileError):  # noqa: N818
     """A file that was truncated or altered after `save` wrote it."""
+
+
+class OlderFile(FileError):  # noqa: N818
+    """A file written by an earlier version of dyclu."""
 
 
 class NewerFile(FileError):  # noqa: N818

@@ -128,7 +128,8 @@ def critical(df: ArrayLike, noise: Noise, level: float) -> NDArray[np.float64]:
     if math.isinf(noise.df):
         cut = chdtri(directions, level)
     else:
-        cut = directions * fdtri(directions, noise.df, 1 - level)
+        # By the symmetry of F, as 1 − level would swallow a small level.
+        cut = directions / fdtri(noise.df, directions, level)
     return np.where(df > 0, noise.variance * cut, math.inf)
 
 

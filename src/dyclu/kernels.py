@@ -38,7 +38,7 @@ UNLIKE, ALIKE, UNDECIDED = 0, 1, 2
 def _imported() -> Any:
     try:
         return importlib.import_module("numba")
-    except ImportError:
+    except (ImportError, SystemError):  # missing, or built for another numpy
         return None
 
 
@@ -50,11 +50,10 @@ def compiled(function: _Function) -> _Function:
     """Return the function compiled, its machine code kept on disk where a folder allows it."""
     if not COMPILED:
         return function
-    options = {"error_model": "numpy", "nogil": True}
     try:
-        made = _numba.njit(cache=True, **options)(function)
+        made = _numba.njit(cache=True, error_model="numpy")(function)
     except RuntimeError:  # neither the package's folder nor the user's can be written
-        made = _numba.njit(**options)(function)
+        made = _numba.njit(error_model="numpy")(function)
     return cast(_Function, made)
 
 
@@ -104,12 +103,14 @@ def trace(matrix: FloatArray) -> float:
 @compiled
 def norm(matrix: FloatArray) -> float:
     """Return the Frobenius norm, which no eigenvalue of a symmetric matrix exceeds."""
-    squares = np.zeros(len(matrix))
+    squares, total = np.zeros(len(matrix)), 0.0
     for i in range(len(matrix)):
         row = matrix[i]
         for j in range(len(matrix)):
             squares[j] += row[j] * row[j]
-    return math.sqrt(squares.sum())
+    for j in range(len(matrix)):
+        total += squares[j]
+    return math.sqrt(total)
 
 
 @compiled
@@ -270,6 +271,7 @@ def observe_many(
     rewards: FloatArray,
     start: int,
     most_leverage: float,
+    most_condition: float,
     refresh: int,
 ) -> int:
     """Add observations to the models `rows`, from number `start` until one cannot be followed.
@@ -284,7 +286,7 @@ def observe_many(
         most = most_leverage if count[row] % refresh else 0.0
         if not observe(
             gram[row], moment[row], inverse[row], theta[row],
-            contexts[i], rewards[i], most, math.inf,
+            contexts[i], rewards[i], most, most_condition,
         ):  # fmt: skip
             return i
     return len(rows)

@@ -6,7 +6,6 @@ and estimate at hand, so that a decision is two small products and a reward one 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +23,9 @@ from dyclu.validation import FloatArray, User
 
 REFRESH = 1024
 """Rank-one updates in a row before an inverse is computed afresh: rounding cannot pile up."""
+
+CONDITION = 1e9
+"""Largest trace(A)·trace(A_λ⁻¹) at which a rank-one update is trusted."""
 
 TRUSTED = 1e6
 """Largest xᵀA_λ⁻¹x at which a rank-one update is trusted; it loses that many digits."""
@@ -94,7 +96,7 @@ class Models:
         trusted = TRUSTED if count % REFRESH else 0.0
         if not kernels().observe(
             self.gram[row], self.moment[row], self.inverse[row], self.theta[row],
-            context, reward, trusted, math.inf,
+            context, reward, trusted, CONDITION,
         ):  # fmt: skip
             self._refresh(row)
 
@@ -104,15 +106,16 @@ class Models:
         while start < len(rows):
             stopped = kernels().observe_many(
                 self.gram, self.moment, self.energy, self.count, self.inverse, self.theta,
-                rows, contexts, rewards, start, TRUSTED, REFRESH,
+                rows, contexts, rewards, start, TRUSTED, CONDITION, REFRESH,
             )  # fmt: skip
             if stopped < len(rows):
                 self._refresh(rows[stopped])
             start = stopped + 1
 
     def _refresh(self, row: int) -> None:
-        self.inverse[row] = solve(self.gram[row], np.eye(self.dim), ridge=self.ridge)
-        self.theta[row] = self.inverse[row] @ self.moment[row]
+        right = np.column_stack((np.eye(self.dim), self.moment[row]))
+        solved = solve(self.gram[row], right, ridge=self.ridge)
+        self.inverse[row], self.theta[row] = solved[:, :-1], solved[:, -1]
 
     def held(self, key: User) -> int:
         """Return how many observations a key's model holds."""

@@ -51,7 +51,6 @@ def neighbours(book: Segments, mine: int, *, noise: Noise, level: float) -> Ids:
     rows = alike[:found].copy()
     if left:
         rows = np.sort(np.append(rows, _defined(book, mine, undecided[:left], noise, level)))
-    rows.flags.writeable = False
     return rows
 
 

@@ -26,13 +26,13 @@ from dyclu.columns import Columns
 from dyclu.compute import kernels
 from dyclu.noise import Residuals
 from dyclu.policy import Ids, no_ids
-from dyclu.stats import Stats, pseudo_inverse, rank
+from dyclu.stats import Stats, least_squares, overlap, rank
 from dyclu.validation import FloatArray, User
 
 REFRESH = 512
 """Rank-one updates in a row before the inverse is computed afresh."""
 
-CONDITION = 1e8
+CONDITION = 1e7
 """Largest trace(A)·trace(A⁻¹) at which a rank-one update is trusted; it loses that many digits."""
 
 OPEN = -1
@@ -46,7 +46,7 @@ class Segment:
     Attributes
     ----------
     id : int
-        Its place in the book.
+        Counted from 0, in the order they were opened.
     user : str or int
         Whose observations they are.
     opened, closed : int and (int or None)
@@ -193,6 +193,19 @@ class Segments:
         found = self.neighbours[row]
         return found if self.given == len(self) else found[self.used[found] <= self.met[row]]
 
+    def ids(self, rows: Ids) -> Ids:
+        """Return which segments lie in these rows, in order."""
+        return np.sort(self.id[rows])
+
+    def by_id(self) -> Ids:
+        """Return all rows, in the order of the ids of what lies in them."""
+        return np.argsort(self.id[: len(self)])
+
+    def comparable(self, a: int, b: int) -> bool:
+        """Tell whether one of two segments has seen nothing but what the other has seen too."""
+        least = int(min(self.rank[a], self.rank[b]))
+        return least > 0 and overlap(self.stats(a), self.stats(b))[0] == least
+
     def archived(self) -> Ids:
         """Return the rows of all closed segments."""
         return np.flatnonzero(self.closed[: len(self)] != OPEN)
@@ -272,10 +285,9 @@ class Segments:
 
     def _refresh(self, row: int) -> None:
         """Compute afresh all that follows from the sums."""
-        gram, count = self.gram[row], self.count[row]
-        self.rank[row] = rank(gram, count)
-        self.inverse[row] = pseudo_inverse(gram, count)
-        self.theta[row] = self.inverse[row] @ self.moment[row]
+        self.rank[row], self.inverse[row], self.theta[row] = least_squares(
+            self.gram[row], self.moment[row], int(self.count[row])
+        )
         self.spread[row] = kernels().norm(self.inverse[row])
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -168,6 +168,25 @@ def pseudo_inverse(gram: FloatArray, count: ArrayLike) -> FloatArray:
     return _sandwich(half, inverse)
 
 
+def least_squares(
+    gram: FloatArray, moment: FloatArray, count: int
+) -> tuple[int, FloatArray, FloatArray]:
+    """Return rank, generalised inverse and an estimate ``A⁻b``, from one decomposition.
+
+    The estimate is solved for, not multiplied out of the inverse, which would lose digits where
+    the gram is badly conditioned.
+
+    >>> least_squares(np.diag([2.0, 0.0]), np.array([4.0, 0.0]), 2)
+    (1, array([[0.5, 0. ],
+           [0. , 0. ]]), array([2., 0.]))
+    """
+    values, vectors, scale = _spectrum(gram, count)
+    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+    theta = (vectors @ ((vectors.T @ (moment / scale)) * inverse)) / scale
+    half = vectors / scale[:, None]
+    return int(np.count_nonzero(values)), _sandwich(half, inverse), theta
+
+
 def seen_gram(gram: FloatArray, count: ArrayLike) -> FloatArray:
     """Return the gram of each of a stack, restricted to the directions seen, ``S V Λ Vᵀ S``."""
     values, vectors, scale = _spectrum(gram, count)

@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyclu.errors import DamagedFile, FileError, ForeignFile, NewerFile
+from dyclu.errors import DamagedFile, FileError, ForeignFile, NewerFile, OlderFile
 
 FORMAT = b"dyclu-policy"
-VERSION = 1
+VERSION = 2
 DIGEST = hashlib.sha256().digest_size
 
 
@@ -119,8 +119,8 @@ def _checked(content: bytes, target: Path) -> bytes:
         raise ForeignFile(
             f"{target} is not a saved policy; pass a file that policy.save(path) wrote"
         )
-    if int(version) > VERSION:
-        raise NewerFile(
+    if int(version) != VERSION:
+        raise (NewerFile if int(version) > VERSION else OlderFile)(
             f"{target} has format version {int(version)}, this dyclu reads version {VERSION}; "
             "install the dyclu that wrote it"
         )

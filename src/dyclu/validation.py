@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Set
 from typing import Any
 
 import numpy as np
@@ -106,9 +106,11 @@ def as_reward(reward: Any) -> float:
 
 def as_users(users: Iterable[Hashable]) -> list[User]:
     """Return the names of a batch, as `as_user` does each."""
-    if isinstance(users, str) or not isinstance(users, Iterable):
+    listed = not isinstance(users, str | bytes | Set) and isinstance(users, Iterable)
+    if not listed or (isinstance(users, np.ndarray) and users.ndim != 1):
         raise KindError(
-            f"users is {users!r} ({type(users).__name__}), expected several; pass a list of users"
+            f"users is {users!r} ({type(users).__name__}), expected several in an order; "
+            "pass a list of users"
         )
     return [as_user(user) for user in users]
 
@@ -116,7 +118,7 @@ def as_users(users: Iterable[Hashable]) -> list[User]:
 def as_tables(arms: ArrayLike, users: int, dim: int) -> FloatArray:
     """Return the offered arms of a batch as a fresh ``(users, K, dim)`` array with K ≥ 1."""
     tables = as_floats(arms, "arms", largest=LARGEST_FEATURE)
-    if users == 0 and tables.size == 0:
+    if users == 0 and tables.shape == (0,):
         return np.empty((0, 1, dim))
     if tables.ndim != 3 or len(tables) != users or tables.shape[1] == 0:
         raise ShapeError(
@@ -130,7 +132,7 @@ def as_tables(arms: ArrayLike, users: int, dim: int) -> FloatArray:
 def as_contexts(contexts: ArrayLike, users: int, dim: int) -> FloatArray:
     """Return the chosen contexts of a batch as a fresh ``(users, dim)`` array."""
     table = as_floats(contexts, "contexts", largest=LARGEST_FEATURE)
-    if users == 0 and table.size == 0:
+    if users == 0 and table.shape == (0,):
         return np.empty((0, dim))
     if table.ndim != 2 or len(table) != users:
         raise ShapeError(
@@ -175,10 +177,10 @@ def as_whole(value: Any, name: str, *, least: int) -> int:
         raise KindError(
             f"{name} is {value!r} ({type(value).__name__}), expected a whole number ≥ {least}"
         )
-    if not least <= value <= LARGEST_COUNT:
-        raise OptionError(
-            f"{name} is {value}, expected a whole number from {least} to {LARGEST_COUNT}"
-        )
+    if value < least:
+        raise OptionError(f"{name} is {value}, expected a whole number ≥ {least}")
+    if value > LARGEST_COUNT:
+        raise OptionError(f"{name} is {value}, expected a whole number of at most 60 digits")
     return operator.index(value)
 
 
@@ -238,7 +240,7 @@ def as_floats(value: Any, name: str, *, largest: float = LARGEST) -> FloatArray:
         raise KindError(
             f"{name} is {_described(value, raw)}, expected real numbers; convert with float() first"
         )
-    floats = raw.astype(np.float64)
+    floats = raw.astype(np.float64, order="C")
     flat = floats.ravel()
     # The sum of sizes bounds each of them, at a fraction of the cost of looking at them.
     if len(flat) and not dasum(flat) <= largest and not np.abs(flat).max() <= largest:

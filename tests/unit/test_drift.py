@@ -11,7 +11,16 @@ from dyclu.validation import FloatArray
 
 DIM = 8
 SHORT, LONG = 20_000, pytest.param(1_000_000, marks=pytest.mark.long)
-KINDS = ("plain", "tiny", "huge", "mixed units", "nearly collinear", "fading")
+KINDS = (
+    "plain",
+    "tiny",
+    "huge",
+    "mixed units",
+    "collinear",
+    "very collinear",
+    "loud and collinear",
+    "fading",
+)
 
 
 def contexts(rng: np.random.Generator, kind: str, rows: int) -> FloatArray:
@@ -24,8 +33,12 @@ def contexts(rng: np.random.Generator, kind: str, rows: int) -> FloatArray:
             return 1e6 * X
         case "mixed units":
             return X * np.logspace(-3, 3, DIM)
-        case "nearly collinear":
+        case "collinear":
             return X[:, :1] + 1e-3 * X
+        case "very collinear":
+            return X[:, :1] + 1e-4 * X
+        case "loud and collinear":
+            return 1e3 * (X[:, :1] + 1e-3 * X)
         case "fading":
             # Loud at first, faint for ever after: the first updates must not be remembered wrongly.
             return X * np.where(np.arange(rows) < 100, 1e3, 1.0)[:, None]
@@ -78,4 +91,5 @@ def test_a_ridge_model_that_lives_long_keeps_its_estimate(kind: str, rounds: int
         models.add_many(rows, X, y)
         ridged = models.gram[row] + 0.1 * np.eye(DIM)
         worst = max(worst, error(models.theta[row], ridged, models.moment[row]))
-    assert worst < 1e-8
+    # Where not even a fresh solution has eight digits, it is one: no better can be asked.
+    assert worst < max(1e-8, 1e-15 * np.linalg.cond(ridged))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dyclu import Stats, homogeneity, kernels
+from dyclu import DyClu, LinUCB, Stats, homogeneity, kernels
 from dyclu.stats import ROUNDING, overlap
 from tests.properties.observations import SEEDS
 
@@ -133,14 +133,15 @@ with warnings.catch_warnings(record=True) as heard:
     warnings.simplefilter("always")
     import dyclu
     rng = np.random.default_rng(7)
-    policy, tastes = dyclu.DyClu(3), rng.normal(size=(2, 3))
-    for step in range(240):
-        user, arms = step % 4, rng.normal(size=(4, 3))
+    policy, tastes = dyclu.DyClu(9), rng.normal(size=(2, 9))
+    for step in range(320):
+        user, arms = step % 4, rng.normal(size=(4, 9))
         arm = policy.decide(user, arms).arm
-        taste = tastes[(user + (step > 120)) % 2]
+        taste = tastes[(user + (step > 160)) % 2]
         policy.learn(user, arms[arm], float(arms[arm] @ taste + 0.1 * rng.normal()))
 print([str(w.message)[:5] for w in heard], policy.changes, policy._book.total(np.arange(4)))
-print(*(v.hex() for v in policy._book.inverse[:len(policy.segments)].ravel().tolist()))
+for column in (policy._book.inverse, policy._book.theta, policy._book.spread):
+    print(*(v.hex() for v in column[:len(policy.segments)].ravel().tolist()))
 """
 
 
@@ -156,3 +157,32 @@ def test_without_numba_the_numbers_are_the_same_and_a_warning_says_why_it_is_slo
     assert "Change" in compiled
     assert plain.startswith("['numba']")
     assert compiled.removeprefix("[]") == plain.removeprefix("['numba']")
+
+
+def test_however_numbers_come_each_kernel_is_compiled_once() -> None:
+    """Another memory order or a read-only flag would be another type, and seconds of compiling."""
+    rng = np.random.default_rng(8)
+    for policy in (DyClu(4), LinUCB(4)):
+        for step in range(60):
+            arms = rng.normal(size=(5, 4))
+            forms = (
+                arms,
+                np.asfortranarray(arms),
+                arms[::-1],
+                arms.astype(np.float32),
+                arms.copy(),
+            )
+            for form in forms:
+                form.flags.writeable = False
+            arm = policy.decide(step % 3, forms[step % 5]).arm
+            policy.learn(step % 3, forms[step % 5][arm], float(rng.normal()))
+            policy.decide("a stranger", arms)
+        policy.decide_many([0, 1], np.asfortranarray(rng.normal(size=(2, 5, 4))))
+        policy.learn_many([0, 1], np.asfortranarray(rng.normal(size=(2, 4))), [0.0, 1.0])
+    found = {
+        name: len(kernel.signatures)
+        for name, kernel in vars(kernels).items()
+        if hasattr(kernel, "signatures")
+    }
+    assert {"compare", "ridge_scores", "total", "ucb_many", "observe_many"} <= found.keys()
+    assert {name: count for name, count in found.items() if count > 1} == {}

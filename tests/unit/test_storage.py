@@ -10,7 +10,7 @@ import pytest
 
 import dyclu
 from dyclu import DyClu, storage
-from dyclu.errors import DamagedFile, FileError, ForeignFile, NewerFile
+from dyclu.errors import DamagedFile, FileError, ForeignFile, NewerFile, OlderFile
 from dyclu.storage import Saved
 
 
@@ -91,9 +91,12 @@ def test_foreign_files_are_refused(tmp_path: Path, content: bytes) -> None:
         dyclu.load(tmp_path / "file")
 
 
-def test_a_newer_format_asks_for_a_newer_dyclu(file: Path) -> None:
-    file.write_bytes(file.read_bytes().replace(b"dyclu-policy 1", b"dyclu-policy 99", 1))
-    with pytest.raises(NewerFile, match="format version 99"):
+@pytest.mark.parametrize(("version", "error"), [(1, OlderFile), (99, NewerFile)])
+def test_another_format_asks_for_the_dyclu_that_wrote_it(
+    file: Path, version: int, error: type[FileError]
+) -> None:
+    file.write_bytes(file.read_bytes().replace(b"policy 2", b"policy %d" % version, 1))
+    with pytest.raises(error, match=f"format version {version}, this dyclu reads version 2"):
         dyclu.load(file)
 
 
@@ -126,7 +129,7 @@ def test_contents_that_make_no_sense_are_refused(tmp_path: Path, saved: Saved) -
 
 
 def test_a_header_that_is_no_json_is_refused(tmp_path: Path) -> None:
-    body = b"dyclu-policy 1\nnonsense\n"
+    body = b"dyclu-policy 2\nnonsense\n"
     (tmp_path / "file").write_bytes(body + hashlib.sha256(body).digest())
     with pytest.raises(DamagedFile, match="makes no sense"):
         dyclu.load(tmp_path / "file")
@@ -179,5 +182,5 @@ def test_a_crash_while_writing_leaves_the_old_file(
 
 def test_the_head_of_the_file_can_be_read_by_a_person(file: Path) -> None:
     first, second = file.read_bytes().split(b"\n")[:2]
-    assert first == b"dyclu-policy 1"
+    assert first == b"dyclu-policy 2"
     assert json.loads(second)["options"]["dim"] == 2

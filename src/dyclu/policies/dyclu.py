@@ -14,7 +14,7 @@ from dyclu.batches import OneByOne
 from dyclu.homogeneity import critical_values
 from dyclu.neighbours import neighbours
 from dyclu.noise import Noise
-from dyclu.policy import Decision, Ids, Outcome, described
+from dyclu.policy import Decision, Outcome, described
 from dyclu.ridge import choose, pooled_scores
 from dyclu.segments import Change, Segment, Segments
 from dyclu.storage import Saved, write
@@ -138,7 +138,7 @@ class DyClu(OneByOne):
 
         found = neighbours(book, mine, noise=self._noise(), level=self.neighbour_level)
         book.meet(mine, found)
-        return Outcome(user, surprised, changed, int(book.id[mine]), book.id[found])
+        return Outcome(user, surprised, changed, int(book.id[mine]), book.ids(found))
 
     @property
     def noise(self) -> float:
@@ -147,8 +147,8 @@ class DyClu(OneByOne):
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """All segments, open and closed, by id."""
-        return tuple(self._book[row] for row in range(len(self._book)))
+        """All segments, open and closed, by id; of those folded into others the ids are missing."""
+        return tuple(self._book[int(row)] for row in self._book.by_id())
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -157,7 +157,7 @@ class DyClu(OneByOne):
 
     def neighbours(self, user: Hashable) -> tuple[int, ...]:
         """Return the ids of the segments the user's next decision is made with."""
-        return tuple(self._book.id[self._book.around(as_user(user))].tolist())
+        return tuple(self._book.ids(self._book.around(as_user(user))).tolist())
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
@@ -206,15 +206,11 @@ class DyClu(OneByOne):
         if self.archive == ALL or len(closed) < self.archive:
             return book.start(user)
         found = neighbours(book, mine, noise=self._noise(), level=self.neighbour_level)
-        alike = np.intersect1d(found, closed)
-        if len(alike):
-            return book.restart(user, into=_most(book.count, alike), alike=True)
-        return book.restart(user, into=_most(-book.count, closed), alike=False)
-
-
-def _most(count: Ids, rows: Ids) -> int:
-    return int(rows[np.argmax(count[rows])])
+        alike = [row for row in np.intersect1d(found, closed) if book.comparable(mine, row)]
+        if alike:
+            return book.restart(user, into=max(alike, key=book.count.item), alike=True)
+        return book.restart(user, into=min(closed, key=book.count.item), alike=False)
 
 
 def _as_archive(value: Any) -> Any:
-    return ALL if value == ALL else as_whole(value, "archive", least=1)
+    return value if isinstance(value, str) and value == ALL else as_whole(value, "archive", least=1)

@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -199,8 +199,13 @@ def source_of(policy: str, *, known: Sequence[str]) -> str | None:
     These are the module that is named and the one that defines the class, of a `partial` too. None
     for the policies of the library, and for what has no file.
     """
-    if policy in known:
-        return None
+    return None if policy in known else _source(policy)
+
+
+@cache
+def _source(policy: str) -> str | None:
+    # Kept, because the module is: a process goes on with the code it has loaded, and must not pass
+    # for one with the code that is now in the file.
     made = paper.own_class(policy)
     while isinstance(made, partial):
         made = made.func

@@ -108,6 +108,19 @@ def write_timing(results: Iterable[Result], path: str | PathLike[str]) -> None:
     _write_table(Path(path), (*LABELS, *TIMES), rows)
 
 
+def write_curves(results: Iterable[Result], path: str | PathLike[str]) -> None:
+    """Write the accumulated regret of every run, one line per point of its curve.
+
+    `after` counts rounds per user; on Last.fm, events.
+    """
+    rows = (
+        asdict(run) | {"after": after, "regret": regret}
+        for run in results
+        for after, regret in zip(checkpoints(run.rounds).tolist(), run.curve, strict=True)
+    )
+    _write_table(Path(path), ("setting", "policy", "seed", "after", "regret"), rows)
+
+
 def missing_runs(path: str | PathLike[str], results: Iterable[Result]) -> int:
     """Return how many runs of a table that was written before are not among the results."""
     try:

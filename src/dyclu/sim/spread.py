@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from scipy.special import stdtrit
+
 from dyclu.sim.records import Result
+
+LEVEL = 0.05
+"""Chance that a difference counts as decided although there is none."""
 
 UNKNOWN_ERROR = "n/a"
 """The standard error of a single run."""
@@ -23,17 +28,24 @@ class Spread:
 
     mean: float
     error: float | None
+    seeds: int = 1
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         """Return the spread of values, one per seed."""
         error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-        return cls(fmean(values), error)
+        return cls(fmean(values), error, len(values))
 
     @property
     def decided(self) -> bool:
-        """Whether the mean is further from 0 than twice its standard error; never with one seed."""
-        return self.error is not None and abs(self.mean) > 2 * self.error
+        """Whether the mean differs from 0 at the level of 5 %, by Student's t; never with one seed.
+
+        >>> Spread.of([1.0, 2.0]).decided, Spread.of([1.0, 2.0, 1.5]).decided
+        (False, True)
+        """
+        if self.error is None:
+            return False
+        return abs(self.mean) > float(stdtrit(self.seeds - 1, 1 - LEVEL / 2)) * self.error
 
     def __str__(self) -> str:
         return self.told(sum(abs(self.mean) < limit for limit in (10, 100)))

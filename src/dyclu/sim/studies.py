@@ -23,7 +23,7 @@ from dyclu.sim.population import Population
 from dyclu.sim.records import Result
 from dyclu.sim.results import BANDS_NOTE, QUICK_WARNING, everyday_parts, turnout
 from dyclu.sim.sweep import sweep
-from dyclu.sim.tables import regret_table, settings_table
+from dyclu.sim.tables import contestants_table, regret_table, settings_table
 
 Progress = Callable[[int, int], object]
 """Told how many of how many runs are done."""
@@ -90,6 +90,7 @@ class Study:
             *([("What changes cost", growth)] if growth.rows else []),
             *everyday_parts(results),
             ("Settings", settings_table(self.settings)),
+            ("Who played", contestants_table(self.policies, next(iter(self.settings.values())))),
         ]
         return Document(
             title=self.title,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import fmean, median
 
-from dyclu.sim import listeners
+from dyclu.sim import listeners, paper
 from dyclu.sim.document import NOTHING, Table
 from dyclu.sim.lastfm_job import relative_reward
 from dyclu.sim.listening import MILESTONES, milestones
@@ -55,7 +55,8 @@ def regret_table(results: Iterable[Result], published: Mapping[str, Mapping[str,
     note = "Mean over seeds ± its standard error" + (
         "; in brackets the paper's figure, and ours by it. The last column says whether the "
         "policies come in the paper's order, or how many pairs of them do. A pair whose difference "
-        "over the seeds is less than twice its standard error is undecided."
+        "over the seeds could be chance, at the level of 5 % by Student's t, is undecided. "
+        "Settings with equal tastes and periods are the same worlds with other noise."
         if published
         else "."
     )
@@ -102,6 +103,20 @@ def listeners_table(names: Sequence[str]) -> Table:
         note="The width of a confidence interval is its factor times √(xᵀA⁻¹x): Eq. (2)'s, which "
         "grows with the noise and the data, or a constant. All estimate the noise, where they "
         "need it; t counts all events.",
+    )
+
+
+def contestants_table(names: Sequence[str], setting: Population) -> Table:
+    """Return what those who play in a simulated setting are told."""
+    rows = [(name, _told(paper.options(name, setting))) for name in names]
+    return Table(
+        header=("policy", "told, beside the dimension"),
+        rows=tuple(rows),
+        words=("told, beside the dimension",),
+        note="In the first setting; the noise is each setting's own, what is not listed a "
+        "policy's default. The oracle is told who follows what besides. dLinUCB's width_noise is "
+        "σ² where its theory has σ, which comes nearer the published column: dlinucb-sigma plays "
+        "with σ.",
     )
 
 
