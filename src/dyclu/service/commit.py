@@ -1,0 +1,178 @@
+"""`Committer`: many requests, one disk. Lines that arrive while the disk is busy go together.
+
+One thread writes. While it waits for the disk, the event loop goes on accepting; whatever has
+gathered by then is the next batch. An answer is given when its batch is safe, never before.
+
+If the disk refuses, everything on its way fails, nothing is accepted, and the disk is tried again
+every second until it takes lines; then what is really in the journal is compared with what is
+known, as a commit that reported an error may have been made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from dyclu.service.engine import Engine
+from dyclu.service.records import Line, encode
+from dyclu.service.refusal import Refusal
+from dyclu.service.store import Journal, JournalReader
+
+LOG = logging.getLogger("dyclu.service")
+
+TIDY = 1000
+"""Lines after which the write-ahead log is moved into the database."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Lines that go to the disk together, or a job of its own."""
+
+    future: asyncio.Future[Any]
+    lines: list[Line] = field(default_factory=list)
+    job: Callable[[], Any] | None = None
+
+
+class Committer:
+    """Brings an engine's lines to the disk; lives in the event loop.
+
+    Attributes
+    ----------
+    trouble : str or None
+        Why nothing is accepted at present.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        reader: JournalReader,
+        engine: Engine,
+        *,
+        max_queue: int,
+        retry: float = 1.0,
+        watch: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._journal, self._reader, self._engine = journal, reader, engine
+        self._most, self._retry, self._watch = max_queue, retry, watch
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "dyclu-writer")
+        self._waiting: deque[_Batch] = deque()
+        self._writing: _Batch | None = None
+        self._healing: asyncio.Task[None] | None = None
+        self._queued = self._since_tidy = 0
+        self.trouble: str | None = None
+
+    def check(self) -> None:
+        """Refuse if nothing more can be taken now."""
+        if self.trouble is not None:
+            raise unavailable(self.trouble)
+        if self._queued >= self._most:
+            raise Refusal(
+                503,
+                "busy",
+                f"{self._queued} records wait for the disk (limit max_queue); try again shortly",
+                retry_after=1,
+            )
+
+    def submit(self, line: Line) -> asyncio.Future[Any]:
+        """Return a future that is done when the line is safe and has been taken in."""
+        if not self._waiting or self._waiting[-1].job is not None:
+            self._waiting.append(_Batch(self._loop.create_future()))
+        batch = self._waiting[-1]
+        batch.lines.append(line)
+        self._queued += 1
+        self._kick()
+        return batch.future
+
+    def run(self, job: Callable[[], Any], line: Line) -> asyncio.Future[Any]:
+        """Let the writing thread do something else in its turn, which writes this line itself."""
+        batch = _Batch(self._loop.create_future(), [line], job)
+        self._waiting.append(batch)
+        self._queued += 1
+        self._kick()
+        return batch.future
+
+    async def settled(self) -> None:
+        """Wait until everything submitted so far is safe; raises if it was lost."""
+        last = self._waiting[-1] if self._waiting else self._writing
+        if last is not None:
+            await asyncio.shield(last.future)
+
+    async def stop(self) -> None:
+        """Write what is waiting and end the thread."""
+        try:
+            while self._waiting or self._writing:
+                await self.settled()
+        except (Refusal, sqlite3.Error):
+            LOG.error("stopped with a disk that takes nothing; nothing acknowledged is lost")
+        if self._healing is not None:
+            self._healing.cancel()
+        await self._loop.run_in_executor(None, self._thread.shutdown)
+
+    def _kick(self) -> None:
+        if self._writing is None and self._waiting and self.trouble is None:
+            batch = self._writing = self._waiting.popleft()
+            work = self._loop.run_in_executor(self._thread, self._work, batch)
+            work.add_done_callback(lambda done: self._done(batch, done))
+
+    def _work(self, batch: _Batch) -> Any:
+        if batch.job is not None:
+            return batch.job()
+        self._journal.append([encode(line) for line in batch.lines])
+        self._since_tidy += len(batch.lines)
+        if self._since_tidy > TIDY:
+            self._since_tidy = 0
+            self._thread.submit(self._journal.tidy)
+        return None
+
+    def _done(self, batch: _Batch, done: asyncio.Future[Any]) -> None:
+        self._writing = None
+        error = done.exception()
+        if error is not None:
+            self._fail(batch, error)
+            return
+        self._queued -= len(batch.lines)
+        self._engine.committed(batch.lines)
+        self._watch(len(batch.lines))
+        if not batch.future.done():
+            batch.future.set_result(done.result())
+        self._kick()
+
+    def _fail(self, batch: _Batch, error: BaseException) -> None:
+        LOG.error("the journal cannot be written (%s); nothing is accepted until it can", error)
+        self.trouble = f"the journal cannot be written: {error}"
+        lost = [batch, *self._waiting]
+        self._waiting.clear()
+        self._queued = 0
+        self._engine.failed()
+        for one in lost:
+            if not one.future.done():
+                one.future.set_exception(unavailable(self.trouble))
+                # Looked at, so that a caller who left does not leave a complaint behind.
+                one.future.exception()
+        self._healing = self._loop.create_task(self._heal())
+
+    async def _heal(self) -> None:
+        while True:
+            await asyncio.sleep(self._retry)
+            try:
+                await self._loop.run_in_executor(self._thread, self._journal.reopen)
+                self._engine.committed(list(self._reader.after(self._engine.state.total.seq)))
+            except (OSError, sqlite3.Error) as error:
+                self.trouble = f"the journal cannot be written: {error}"
+                continue
+            break
+        LOG.warning("the journal can be written again")
+        self.trouble = None
+        self._kick()
+
+
+def unavailable(reason: str) -> Refusal:
+    """Return the refusal of a service that cannot write."""
+    return Refusal(503, "unavailable", reason, retry_after=1)
