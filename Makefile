@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-long lint bench clean
+.PHONY: demo test test-long crashtest lint bench clean
 
 demo: $(READY)
 	$(BIN)/dyclu demo --out demo-out
@@ -13,6 +13,9 @@ test: lint
 
 test-long: $(READY)
 	$(BIN)/pytest -m long
+
+crashtest: $(READY)
+	$(BIN)/python -m tests.service.crash --kills 200
 
 lint: $(READY)
 	$(BIN)/ruff check .

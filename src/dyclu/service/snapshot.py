@@ -96,6 +96,11 @@ class Snapshots:
             if path.stem not in kept and path.suffix in (".state", ".policy"):
                 path.unlink(missing_ok=True)
 
+    def sweep(self) -> None:
+        """Remove what a process that was killed left half-written."""
+        for draft in self.folder.glob(".*"):
+            draft.unlink(missing_ok=True)
+
     def _complain(self, message: str) -> None:
         LOG.error("%s", message)
         self.complaints.append(message)

@@ -35,7 +35,7 @@ SWEEP = 0.5
 SLICE = 0.005
 """Seconds that making a policy anew takes at a time, between which requests are served."""
 
-WORTH_A_SNAPSHOT = 1000
+WORTH_A_SNAPSHOT = 100
 """Lines since the last snapshot below which no other is made."""
 
 A = TypeVar("A")
@@ -64,6 +64,7 @@ class Tenant:
         self._reader = self._journal.reader()
         self._facts = self._reader.facts()
         self.snapshots = Snapshots(folder / SNAPSHOTS, self._spec)
+        self.snapshots.sweep()
         state = recover(self._reader, self.snapshots)
         self.engine = Engine(
             state,
@@ -77,7 +78,7 @@ class Tenant:
         self._tasks: list[asyncio.Task[None]] = []
         self._erased = asyncio.Event()
         self._epoch = self._built = self._facts.epoch
-        self._saved = state.total.seq
+        self.saved = state.total.seq
 
     @property
     def state(self) -> State:
@@ -118,11 +119,11 @@ class Tenant:
 
     def save(self) -> None:
         """Take a snapshot here and now, unless the latest is as new."""
-        if self.rebuilding or self.state.total.seq == self._saved:
+        if self.rebuilding or self.state.total.seq == self.saved:
             return
         try:
             self.snapshots.write(self.state, epoch=self._epoch)
-            self._saved = self.state.total.seq
+            self.saved = self.state.total.seq
         except (FileError, OSError) as error:
             LOG.error("no snapshot of %s: %s; the next start takes longer", self.name, error)
 
@@ -226,7 +227,7 @@ class Tenant:
     async def _photograph(self, every: float) -> None:
         while True:
             await asyncio.sleep(every)
-            if self.state.total.seq - self._saved >= WORTH_A_SNAPSHOT and not self.rebuilding:
+            if self.state.total.seq - self.saved >= WORTH_A_SNAPSHOT and not self.rebuilding:
                 await self._take_snapshot()
 
     async def _take_snapshot(self) -> None:
@@ -249,7 +250,7 @@ class Tenant:
         if failed:
             LOG.error("no snapshot of %s was made (exit status %d)", self.name, failed)
         else:
-            self._saved = seq
+            self.saved = seq
         if self._epoch != epoch:
             self.snapshots.purge(epoch=self._epoch)
 
