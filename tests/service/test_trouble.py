@@ -1,0 +1,120 @@
+"""A disk that is full or read-only: refused with a reason, ready again by itself, nothing lost."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.running import ARMS, process, running, told, wait_until
+
+
+def decide(http: httpx.Client, id: str) -> httpx.Response:
+    return http.post("/v1/decisions", json={"user": "ana", "arms": ARMS, "decision_id": id})
+
+
+def reward(http: httpx.Client, id: str) -> httpx.Response:
+    return http.post(f"/v1/decisions/{id}/reward", json={"value": 0.5})
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """Files may grow no further: the same errors as a full disk, and it can be lifted again."""
+    with process(tmp_path, "--dim=2") as (child, url), httpx.Client(base_url=url) as http:
+        decide(http, "before")
+        full = (tmp_path / "default/journal.db-wal").stat().st_size + 30_000
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))
+        accepted = []
+        for i in range(400):
+            answer = decide(http, f"d{i}")
+            if answer.status_code == 503:
+                break
+            accepted.append(f"d{i}")
+        assert answer.status_code == 503
+        assert int(answer.headers["retry-after"]) >= 1
+        assert "journal cannot be written" in answer.json()["error"]["message"]
+        assert http.get("/readyz").status_code == 503
+        assert http.get("/healthz").status_code == 200
+        assert reward(http, "before").status_code == 503
+        assert http.get("/v1/policy").json()["healthy"] is False
+        time.sleep(1.5)
+        assert http.get("/readyz").status_code == 503
+        unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, unlimited)
+        wait_until(lambda: http.get("/readyz").status_code == 200, seconds=10)
+        for id in ("before", *accepted):
+            assert reward(http, id).status_code == 200
+        assert decide(http, "after").status_code == 200
+        child.kill()
+        child.wait()
+    rows = sqlite3.connect(tmp_path / "default/journal.db")
+    kept = {id for (id,) in rows.execute("SELECT ref FROM journal WHERE kind = 'decision'")}
+    assert kept >= {"before", "after", *accepted}
+    assert (
+        rows.execute("SELECT count(*) FROM journal WHERE kind = 'reward'").fetchone()[0]
+        == len(accepted) + 1
+    )
+
+
+def test_a_read_only_disk(tmp_path: Path) -> None:
+    with running(told(tmp_path)) as made:
+        made.decide("ana", decision_id="before")
+        journal = made.service.tenants["default"]._journal
+        # As a file system does that was remounted after an error.
+        journal._writer.execute("PRAGMA query_only = ON")
+        assert made.reward("before", 1.0).status_code == 503
+        assert made.http.get("/readyz").status_code == 503
+        assert made.service.tenants["default"].state.total.version == 0
+        wait_until(lambda: made.http.get("/readyz").status_code == 200, seconds=10)
+        assert made.reward("before", 2.0).json()["value"] == 2.0
+
+
+def test_a_commit_that_was_made_although_it_reported_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line is in the journal after all: what is served must follow from it."""
+    with running(told(tmp_path)) as made:
+        made.decide("ana", decision_id="d1")
+        journal = made.service.tenants["default"]._journal
+        append = journal.append
+
+        def lies(lines: Any) -> None:
+            append(lines)
+            monkeypatch.undo()
+            raise sqlite3.OperationalError("disk I/O error")
+
+        monkeypatch.setattr(journal, "append", lies)
+        assert made.reward("d1", 1.0).status_code == 503
+        wait_until(lambda: made.http.get("/readyz").status_code == 200, seconds=10)
+        assert made.reward("d1", 1.0).json()["repeated"] is True
+        assert made.reward("d1", 2.0).status_code == 409
+        assert made.service.tenants["default"].state.total.version == 1
+
+
+def test_a_stop_drains_and_takes_a_snapshot(tmp_path: Path) -> None:
+    with process(tmp_path, "--dim=2") as (child, url), httpx.Client(base_url=url) as http:
+        for i in range(5):
+            decide(http, f"d{i}")
+        child.terminate()
+        assert child.wait(timeout=20) in (0, -15)
+    (snapshot,) = (tmp_path / "default/snapshots").glob("*.state")
+    assert snapshot.stem.endswith("-00000000000000000005")
+    assert not (tmp_path / "default/journal.db-wal").exists()
+
+
+def test_snapshots_are_taken_while_it_serves(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text("snapshot_every = 0.2\n")
+    with (
+        process(tmp_path / "data", "--dim=2", f"--config={tmp_path / 's.toml'}") as (_, url),
+        httpx.Client(base_url=url) as http,
+    ):
+        rows = [{"user": f"u{i % 9}", "features": [1.0, 0.5], "reward": 1.0} for i in range(200)]
+        http.post("/v1/observations", json={"observations": rows})
+        folder = tmp_path / "data/default/snapshots"
+        wait_until(lambda: any(folder.glob("*.state")), seconds=20)
+        (name,) = (path.stem for path in folder.glob("*.state"))
+        assert name.endswith("-00000000000000000200")
