@@ -25,7 +25,7 @@ Config = Annotated[
 
 def mount(app: typer.Typer, manners: Callable[[], Any]) -> None:
     """Add the commands to the command line; `manners` decorates each of them."""
-    for command in (serve, key):
+    for command in (serve, key, replay, export, loadtest):
         app.command()(manners()(_with_extra()(command)))
 
 
@@ -106,3 +106,129 @@ def key(
     typer.echo(f"key: {made}")
     typer.echo("for the settings, under a [[tenants.NAME.keys]] line:")
     typer.echo(f'digest = "{digest(made)}"\nrole = "{role}"')
+
+
+def replay(
+    journal: Annotated[Path, typer.Argument(help="journal.db of a tenant.")],
+    policy: Annotated[
+        str | None, typer.Option(help="Another policy.", show_default="the same")
+    ] = None,
+    options: Annotated[
+        str | None, typer.Option(help="What it is made with: noise=0.1,window=30", metavar="LIST")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Save what it has learnt.", metavar="FILE")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead.")
+    ] = False,
+) -> None:
+    """Let another policy live through a journal, and tell what would have changed.
+
+    Compares errors of prediction and changes noticed. Where all offered arms were kept
+    (--log-arms), also how often it would have chosen the same, and what that would have earned.
+    Reads only; the service may go on.
+    """
+    import json
+
+    from dyclu.service.replay import replay as run
+    from dyclu.service.settings import as_options
+    from dyclu.service.state import PolicySpec
+    from dyclu.service.store import JournalReader
+
+    reader = JournalReader(journal)
+    served = PolicySpec(**json.loads(reader.facts().served))
+    told = served.options if policy is None else {}
+    told = told if options is None else told | as_options(options)
+    other = PolicySpec(policy or served.name, served.dim, told)
+    with _bar("replaying", reader.last()) as progress:
+        report = run(reader, served, other, progress=progress)
+    if save is not None:
+        report.other.policy.save(save)
+    if as_json:
+        typer.echo(json.dumps(report.numbers(), indent=2))
+    else:
+        _print(report.numbers())
+
+
+def export(
+    journal: Annotated[Path, typer.Argument(help="journal.db of a tenant.")],
+    out: Annotated[Path, typer.Argument(help="File to write: .csv or .parquet.")],
+) -> None:
+    """Write decisions and rewards as a table, CSV or Parquet.
+
+    One row per decision or observation, with its reward if there is one yet. Reads only; the
+    service may go on.
+    """
+    from dyclu.service.export import export as run
+    from dyclu.service.store import JournalReader
+
+    reader = JournalReader(journal)
+    with _bar("exporting", reader.last()) as progress:
+        rows = run(reader, out, progress=progress)
+    typer.echo(f"written: {out} ({rows} rows)")
+
+
+def loadtest(
+    url: Annotated[
+        str, typer.Argument(help="Where the service listens.")
+    ] = "http://127.0.0.1:8321",
+    users: Annotated[int, typer.Option(help="How many users there are.", min=1)] = 1000,
+    tastes: Annotated[int, typer.Option(help="How many tastes they share.", min=1)] = 10,
+    arms: Annotated[int, typer.Option(help="Arms offered at a time.", min=1, max=500)] = 10,
+    noise: Annotated[float, typer.Option(help="Standard deviation of the rewards.", min=0)] = 0.1,
+    clients: Annotated[int, typer.Option(help="Connections at the same time.", min=1)] = 64,
+    seconds: Annotated[float, typer.Option(help="How long.", min=0.1)] = 10.0,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Rounds begun per second.", show_default="as many as are answered"),
+    ] = None,
+    no_rewards: Annotated[bool, typer.Option("--no-rewards", help="Decisions alone.")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same population.", min=0)] = 0,
+    key: Annotated[
+        str | None, typer.Option(help="API key, if it needs one.", envvar="DYCLU_KEY")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead.")
+    ] = False,
+) -> None:
+    """Put a running service under load, and tell how it was served.
+
+    A simulated population asks for decisions and rewards them. Use a service with a folder of its
+    own: what is learnt is as durable as everything else.
+    """
+    import asyncio
+    import json
+
+    from dyclu.service.loadtest import Load, load
+
+    wanted = Load(
+        users=users, tastes=tastes, arms=arms, noise=noise, clients=clients, seconds=seconds,
+        rate=rate, rewards=not no_rewards, seed=seed,
+    )  # fmt: skip
+    with _bar("asking", seconds) as progress:
+        served = asyncio.run(load(url, wanted, key=key, progress=progress))
+    if as_json:
+        typer.echo(json.dumps(served.numbers(), indent=2))
+    else:
+        _print(served.numbers())
+
+
+@contextmanager
+def _bar(name: str, total: float) -> Iterator[Callable[[float], None]]:
+    """Show on stderr how far something has come."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(name, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def _print(numbers: dict[str, Any]) -> None:
+    for name, value in numbers.items():
+        words = name.replace("_", " ")
+        if isinstance(value, dict):
+            value = ", ".join(f"{key} {part}" for key, part in value.items()) or "none"
+        typer.echo(f"{words:26} {'–' if value is None else value}")

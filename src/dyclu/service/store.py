@@ -50,11 +50,12 @@ _LINES = "SELECT seq, at, kind, ref, user, of, body FROM journal WHERE "
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was fixed when the journal was begun, and how often somebody was erased from it."""
+    """What was fixed when the journal was begun, how often somebody was erased, and who serves."""
 
     dim: int
     secret: bytes
     epoch: int
+    served: str
 
 
 class Journal:
@@ -97,6 +98,10 @@ class Journal:
         self._writer.executescript(f"BEGIN;{_TABLES}COMMIT;")
         facts = {"format": FORMAT, "dim": dim, "epoch": 0, "secret": secrets.token_hex(16)}
         self._writer.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
+
+    def note_served(self, policy: str) -> None:
+        """Remember which policy serves, for those who replay the journal later."""
+        self._writer.execute("INSERT OR REPLACE INTO meta VALUES ('served', ?)", (policy,))
 
     def append(self, lines: Sequence[bytes]) -> None:
         """Write encoded lines, all or none; on return they are on the disk."""
@@ -179,7 +184,12 @@ class JournalReader:
         """Return what the journal says of itself."""
         try:
             meta = dict(self._connection.execute("SELECT name, value FROM meta"))
-            facts = Facts(int(meta["dim"]), bytes.fromhex(meta["secret"]), int(meta["epoch"]))
+            facts = Facts(
+                int(meta["dim"]),
+                bytes.fromhex(meta["secret"]),
+                int(meta["epoch"]),
+                meta.get("served", ""),
+            )
             version = int(meta["format"])
         except (sqlite3.DatabaseError, LookupError, ValueError) as error:
             raise FileError(f"{self.path} is not a journal of dyclu ({error})") from None
@@ -206,6 +216,14 @@ class JournalReader:
         """Return the first lines after number `seq`."""
         end = 2**62 if upto is None else upto
         return self._lines("seq > ? AND seq <= ? ORDER BY seq LIMIT ?", seq, end, most)
+
+    def outcomes(self) -> Iterator[tuple[Line, Line | None]]:
+        """Yield all decisions and events in order, with the reward of each decision if any."""
+        for line in self.after(0):
+            if line.kind == "decision":
+                yield line, self.end_of(line.seq)
+            elif line.kind == "event":
+                yield line, None
 
     def find(self, ref: str, kind: str) -> Line | None:
         """Return the decision or event of this id."""

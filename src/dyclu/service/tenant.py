@@ -61,6 +61,7 @@ class Tenant:
         make_folder(folder)
         self._spec = rules.spec()
         self._journal = Journal.open(folder / JOURNAL, dim=rules.dim)
+        self._journal.note_served(json.dumps(asdict(self._spec)))
         self._reader = self._journal.reader()
         self._facts = self._reader.facts()
         self.snapshots = Snapshots(folder / SNAPSHOTS, self._spec)
