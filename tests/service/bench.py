@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -58,22 +58,27 @@ class Bench:
     def state(self) -> State:
         return self.engine.state
 
-    def do(self, reply: Reply[Any]) -> Any:
-        self.write([reply.line] if reply.line else [])
-        return reply.answer
+    def do(self, ask: Callable[..., Reply[Any]], *args: Any) -> Any:
+        while True:
+            reply = ask(*args)
+            if self.write([reply.line] if reply.line else []):
+                return reply.answer
 
-    def write(self, lines: Iterable[Line]) -> None:
+    def write(self, lines: Iterable[Line]) -> bool:
         made = list(lines)
-        if made:
-            self.journal.append([encode(line) for line in made])
-            self.engine.committed(made)
+        if not made:
+            return True
+        gone = self.journal.append([encode(line) for line in made])
+        self.engine.committed([line for line in made if line.seq not in gone])
+        self.engine.taken([line for line in made if line.seq in gone])
+        return not gone
 
     def decide(self, *args: Any, **more: Any) -> schema.Decided:
-        answer: schema.Decided = self.do(self.engine.decide(ask(*args, **more)))
+        answer: schema.Decided = self.do(self.engine.decide, ask(*args, **more))
         return answer
 
     def reward(self, id: str, value: float) -> schema.Rewarded:
-        answer: schema.Rewarded = self.do(self.engine.reward(id, value))
+        answer: schema.Rewarded = self.do(self.engine.reward, id, value)
         return answer
 
     def expire(self) -> None:

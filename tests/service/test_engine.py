@@ -49,7 +49,7 @@ def test_a_decision_is_what_the_policy_decides(bench: Bench) -> None:
 
 def test_the_same_id_has_the_same_answer_also_after_learning_and_restarts(bench: Bench) -> None:
     first = bench.decide("ana", decision_id="d1", rank=True)
-    bench.do(bench.engine.observe(Observation("ana", [0.0, 1.0], 5.0)))
+    bench.do(bench.engine.observe, Observation("ana", [0.0, 1.0], 5.0))
     assert bench.decide("ana", decision_id="d1") == first
     bench.reward("d1", 1.0)
     bench.restart()
@@ -122,14 +122,14 @@ def test_an_inactive_decision_must_be_activated_and_then_has_its_full_time(bench
     with refused(409):
         bench.reward(id, 1.0)
     bench.now += 50
-    first = bench.do(bench.engine.activate(id))
+    first = bench.do(bench.engine.activate, id)
     assert first.expires == bench.now + 60
-    assert bench.do(bench.engine.activate(id)) == first
+    assert bench.do(bench.engine.activate, id) == first
     bench.now += 59
     bench.expire()
     bench.restart()
     bench.reward(id, 1.0)
-    bench.do(bench.engine.activate(id))
+    bench.do(bench.engine.activate, id)
     late = bench.decide(active=False).decision_id
     bench.now += 60
     with refused(410):
@@ -138,16 +138,16 @@ def test_an_inactive_decision_must_be_activated_and_then_has_its_full_time(bench
 
 def test_an_event_is_learnt_once(bench: Bench) -> None:
     event = Observation("ana", [1.0, -0.0], 0.7, event_id="e1")
-    assert not bench.do(bench.engine.observe(event)).repeated
-    assert bench.do(bench.engine.observe(event)).repeated
+    assert not bench.do(bench.engine.observe, event).repeated
+    assert bench.do(bench.engine.observe, event).repeated
     with refused(409, "event_id"):
-        bench.engine.observe(Observation("ana", [1.0, 0.0], 0.8, event_id="e1"))
+        bench.do(bench.engine.observe, Observation("ana", [1.0, 0.0], 0.8, event_id="e1"))
     assert bench.state.total.version == 1
 
 
 def test_a_decision_and_an_event_may_share_an_id(bench: Bench) -> None:
     bench.decide("ana", decision_id="same")
-    bench.do(bench.engine.observe(Observation("ana", [1.0, 0.0], 0.7, event_id="same")))
+    bench.do(bench.engine.observe, Observation("ana", [1.0, 0.0], 0.7, event_id="same"))
     assert bench.reward("same", 1.0).value == 1.0
 
 
@@ -157,7 +157,8 @@ def test_what_is_on_its_way_must_be_waited_for(bench: Bench) -> None:
         bench.engine.decide(ask(decision_id="d1"))
     with pytest.raises(InFlight):
         bench.engine.reward("d1", 1.0)
-    bench.do(reply)
+    assert reply.line is not None
+    bench.write([reply.line])
     bench.engine.reward("d1", 1.0)
     for value in (1.0, 2.0):
         with pytest.raises(InFlight):
@@ -179,7 +180,8 @@ def test_learning_begins_when_the_line_is_safe(bench: Bench) -> None:
     id = bench.decide().decision_id
     reply = bench.engine.reward(id, 1.0)
     assert bench.state.total.version == 0
-    bench.do(reply)
+    assert reply.line is not None
+    bench.write([reply.line])
     assert bench.state.total.version == 1
 
 
@@ -203,7 +205,7 @@ def test_exploration_has_the_chance_that_is_logged(tmp_path: Path) -> None:
 
 def test_an_explored_arm_reports_its_own_mean(tmp_path: Path) -> None:
     bench = Bench(tmp_path, epsilon=1.0)
-    bench.do(bench.engine.observe(Observation("ana", [1.0, 0.0], 1.0)))
+    bench.do(bench.engine.observe, Observation("ana", [1.0, 0.0], 1.0))
     for i in range(20):
         answer = bench.decide("ana", decision_id=f"d{i}")
         arm = int(answer.arm[1:])
@@ -216,8 +218,8 @@ def test_uniform_logs_one_chance_for_all_arms(tmp_path: Path) -> None:
 
 
 def test_ranks_are_the_order_of_choice(bench: Bench) -> None:
-    bench.do(bench.engine.observe(Observation("ana", [1.0, 0.0], 3.0)))
-    bench.do(bench.engine.observe(Observation("ana", [0.0, 1.0], 1.0)))
+    bench.do(bench.engine.observe, Observation("ana", [1.0, 0.0], 3.0))
+    bench.do(bench.engine.observe, Observation("ana", [0.0, 1.0], 1.0))
     answer = bench.decide("ana", rank=True)
     assert answer.rank is not None
     assert answer.rank[0] == answer.arm
@@ -228,7 +230,7 @@ def test_ranks_are_the_order_of_choice(bench: Bench) -> None:
 
 def test_shadow_mode_learns_from_the_callers_choice(tmp_path: Path) -> None:
     bench = Bench(tmp_path, mode="shadow")
-    bench.do(bench.engine.observe(Observation("ana", [1.0, 0.0], 3.0)))
+    bench.do(bench.engine.observe, Observation("ana", [1.0, 0.0], 3.0))
     answer = bench.decide("ana", chosen="a2")
     assert (answer.chosen, answer.arm, answer.agrees) == ("a2", "a0", False)
     assert answer.propensity is None
@@ -297,7 +299,7 @@ def test_an_erased_user_leaves_no_trace(bench: Bench) -> None:
     for user in ("ana", "bea", "ana"):
         bench.reward(bench.decide(user).decision_id, 1.0)
     waiting = bench.decide("ana", decision_id="waiting").decision_id
-    bench.do(bench.engine.observe(Observation("ana", [1.0, 0.0], 0.7)))
+    bench.do(bench.engine.observe, Observation("ana", [1.0, 0.0], 0.7))
     bench.save()
     assert bench.erase("ana") == 6
     policy = dyclu.LinUCB(2, alpha=0.5)
@@ -325,10 +327,21 @@ def test_a_user_who_is_being_erased_waits(bench: Bench) -> None:
     bench.engine.decide(ask("bea"))
 
 
-def test_the_database_itself_refuses_a_second_reward(bench: Bench) -> None:
+def test_the_database_itself_leaves_out_a_second_reward(bench: Bench) -> None:
     id = bench.decide().decision_id
     line = bench.engine.reward(id, 1.0).line
     assert line is not None
     bench.write([line])
-    with pytest.raises(Exception, match="UNIQUE"):
-        bench.journal.append([encode(msgspec.structs.replace(line, seq=line.seq + 1))])
+    again = msgspec.structs.replace(line, seq=line.seq + 1)
+    assert bench.journal.append([encode(again)]) == {again.seq}
+    assert bench.reader.last() == line.seq
+
+
+def test_what_was_answered_is_answered_again_although_there_is_no_more_room(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limits=Limits(max_pending=1))
+    first = bench.decide("ana", decision_id="d1")
+    bench.reward("d1", 1.0)
+    bench.decide("ana", decision_id="d2")
+    with refused(429):
+        bench.decide("ana", decision_id="d3")
+    assert bench.decide("ana", decision_id="d1") == first

@@ -106,7 +106,7 @@ class EngineMachine(RuleBasedStateMachine):
         late = known["state"] == "pending" and self.bench.now >= known["until"]
         expected = {"erased": 404, "expired": 410}.get(known["state"], 410 if late else 200)
         try:
-            self.bench.do(self.bench.engine.activate(id))
+            self.bench.do(self.bench.engine.activate, id)
             status = 200
         except Refusal as refusal:
             status = refusal.status
@@ -119,7 +119,7 @@ class EngineMachine(RuleBasedStateMachine):
         id = f"e{number}"
         told = Observation(user, ARMS[0], value, event_id=id)
         try:
-            answer = self.bench.do(self.bench.engine.observe(told))
+            answer = self.bench.do(self.bench.engine.observe, told)
         except Refusal:
             assert self.events[id] != (user, value)
             return

@@ -44,12 +44,12 @@ def test_lines_come_back_in_order_and_in_pieces(tmp_path: Path) -> None:
     assert reader.last() == 4000
 
 
-def test_a_batch_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_what_is_taken_is_left_out_and_told(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "j.db", dim=1)
-    journal.append([encode(event(1, 1.0))])
-    with pytest.raises(sqlite3.IntegrityError):
-        journal.append([encode(event(2, 1.0)), encode(event(1, 1.0))])
-    assert journal.reader().last() == 1
+    assert journal.append([encode(event(1, 1.0))]) == set()
+    again = line(3, 3, Event([2.0], 0.5), ref="e1", user="bea")
+    assert journal.append([encode(event(2, 1.0)), encode(again), encode(event(4, 1.0))]) == {3}
+    assert [one.seq for one in journal.reader().after(0)] == [1, 2, 4]
 
 
 def test_a_full_disk_takes_nothing_and_heals(tmp_path: Path) -> None:

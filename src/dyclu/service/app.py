@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib import resources
 from pathlib import Path
@@ -18,12 +18,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from dyclu.errors import FileError
 from dyclu.service import openapi, schema
 from dyclu.service.calls import CALLS, Asked, Call, problem
 from dyclu.service.keys import Caller, Keyring
 from dyclu.service.metrics import Requests, exposition
+from dyclu.service.patience import Patience
 from dyclu.service.reading import Reader
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Settings
@@ -51,6 +53,7 @@ HEADERS = {
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 _encode = msgspec.json.Encoder().encode
+Headers = Mapping[bytes, bytes]
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -67,14 +70,17 @@ class Service:
         self.windows = {name: Window(tenant) for name, tenant in self.tenants.items()}
         self.requests = {name: Requests() for name in settings.tenants}
         self.active = 0
+        self._patience = Patience(settings.body_timeout)
 
     async def start(self) -> None:
         """Begin to serve; from here on an event loop is needed."""
         for tenant in self.tenants.values():
             await tenant.start(snapshot_every=self.settings.snapshot_every)
+        self._patience.start()
 
     async def stop(self) -> None:
         """Drain and close every tenant."""
+        self._patience.stop()
         await asyncio.gather(*(tenant.stop() for tenant in self.tenants.values()))
         self._lock.close()
 
@@ -84,33 +90,29 @@ class Service:
         troubles = (tenant.trouble for tenant in self.tenants.values())
         return next((trouble for trouble in troubles if trouble), None)
 
-    def caller(self, request: Request) -> Caller:
+    def caller(self, headers: Headers) -> Caller:
         """Return who asks, or refuse them."""
         if not self.settings.keyed:
-            self._check_host(request)
-        return self.keyring.caller(request.headers.get("authorization"))
+            self._check_host(headers)
+        return self.keyring.caller(headers.get(b"authorization", b"").decode("latin-1"))
 
-    def _check_host(self, request: Request) -> None:
+    def _check_host(self, headers: Headers) -> None:
         # Without keys, a web page whose name was made to point here must not get an answer.
-        host = request.headers.get("host", "")
+        host = headers.get(b"host", b"").decode("latin-1")
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         if name not in LOOPBACK and name != self.settings.host:
             raise Refusal(421, "host", "without keys this answers on loopback names only")
 
-    async def body(self, request: Request) -> bytes:
+    async def body(self, request: Request, headers: Headers) -> bytes:
         """Return the body of a request, or refuse it as soon as it is too much."""
-        kind = request.headers.get("content-type", "")
-        if kind.partition(";")[0].strip().lower() != "application/json":
+        kind = headers.get(b"content-type", b"")
+        if kind.partition(b";")[0].strip().lower() != b"application/json":
             raise Refusal(415, "type", "send Content-Type: application/json", field="content-type")
         most = self.settings.max_body
-        length = request.headers.get("content-length", "")
+        length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > most:
             raise _too_large(most)
-        try:
-            async with asyncio.timeout(self.settings.body_timeout):
-                return await _read(request, most)
-        except TimeoutError:
-            raise Refusal(408, "slow", "the body took too long (limit body_timeout)") from None
+        return await self._patience.lend(_read(request, most))
 
 
 def _opened(name: str, data: Path, settings: Settings) -> Tenant:
@@ -160,7 +162,10 @@ def create_app(settings: Settings) -> Starlette:
         finally:
             await service.stop()
 
-    routes = [_route(service, call) for call in CALLS]
+    routes = [
+        Route(call.path, _Endpoint(service, call), methods=[call.method], name=call.name)
+        for call in CALLS
+    ]
     routes += [Route(path, _asset(*asset), methods=["GET"]) for path, asset in ASSETS.items()]
     routes += [
         Route("/healthz", _health, methods=["GET"]),
@@ -178,40 +183,52 @@ def create_app(settings: Settings) -> Starlette:
     return app
 
 
-def _route(service: Service, call: Call) -> Route:
-    reader = None if call.takes is None else Reader(call.takes)
+class _Endpoint:
+    """One call as an ASGI application, which spares what Starlette would wrap around a function."""
 
-    async def carry_out(request: Request, caller: Caller) -> Response:
-        if call.writes:
-            caller.must_write()
-        body = None if reader is None else reader.read(await service.body(request))
-        tenant, window = service.tenants[caller.tenant], service.windows[caller.tenant]
-        asked = Asked(tenant, window, request.path_params, request.query_params, body)
-        return answered(await call.answer(asked), 202 if call.method == "DELETE" else 200)
+    def __init__(self, service: Service, call: Call) -> None:
+        self._service, self._call = service, call
+        self._reader = None if call.takes is None else Reader(call.takes)
+        self._done = 202 if call.method == "DELETE" else 200
 
-    async def handle(request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service, name = self._service, self._call.name
         began, caller = time.perf_counter(), None
         service.active += 1
         try:
             if service.active > service.settings.max_connections:
                 raise Refusal(503, "busy", "too many requests at once", retry_after=1)
-            caller = service.caller(request)
-            response = await carry_out(request, caller)
+            headers = dict(scope["headers"])
+            caller = service.caller(headers)
+            response = await self._answer(Request(scope, receive), headers, caller)
         except Refusal as refusal:
             response = refused(refusal)
         except ClientDisconnect:
             response = refused(Refusal(400, "gone", "the body ended early", field="body"))
         except Exception:
-            LOG.exception("%s failed", call.name)
+            LOG.exception("%s failed", name)
             response = refused(Refusal(500, "internal", "this should not happen; see the log"))
         finally:
             service.active -= 1
         if caller is not None:
             taken = time.perf_counter() - began
-            service.requests[caller.tenant].count(call.name, response.status_code, taken)
-        return response
+            service.requests[caller.tenant].count(name, response.status_code, taken)
+        await response(scope, receive, send)
 
-    return Route(call.path, handle, methods=[call.method], name=call.name)
+    async def _answer(self, request: Request, headers: Headers, caller: Caller) -> Response:
+        if self._call.writes:
+            caller.must_write()
+        body = None
+        if self._reader is not None:
+            body = self._reader.read(await self._service.body(request, headers))
+        asked = Asked(
+            self._service.tenants[caller.tenant],
+            self._service.windows[caller.tenant],
+            request.path_params,
+            request.query_params if self._call.query else {},
+            body,
+        )
+        return answered(await self._call.answer(asked), self._done)
 
 
 def answered(answer: Any, status: int = 200) -> Response:
@@ -261,7 +278,7 @@ def _ready(service: Service) -> Handler:
 def _metrics(service: Service) -> Handler:
     async def metrics(request: Request) -> Response:
         try:
-            tenant = service.caller(request).tenant
+            tenant = service.caller(dict(request.scope["headers"])).tenant
         except Refusal as refusal:
             return refused(refusal)
         text = exposition(service.tenants[tenant], service.requests[tenant])

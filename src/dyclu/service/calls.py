@@ -15,7 +15,7 @@ from dyclu.service.views import Window
 LARGEST_NUMBER = 2**53
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Asked:
     """A request that was let in: who for, what with."""
 

@@ -34,9 +34,24 @@ TIDY = 1000
 class _Batch:
     """Lines that go to the disk together, or a job of its own."""
 
-    future: asyncio.Future[Any]
     lines: list[Line] = field(default_factory=list)
+    waiters: list[asyncio.Future[Any]] = field(default_factory=list)
     job: Callable[[], Any] | None = None
+    left_out: set[int] = field(default_factory=set)
+
+    def settle(self, result: Any) -> None:
+        """Tell all who wait and have not left: a job's result, or which lines are not in."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(self.left_out if self.job is None else result)
+
+    def give_up(self, refusal: Refusal) -> None:
+        """Refuse everybody who waits and has not left."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_exception(refusal)
+                # Looked at, so that one nobody awaits leaves no complaint behind.
+                waiter.exception()
 
 
 class Committer:
@@ -81,28 +96,38 @@ class Committer:
             )
 
     def submit(self, line: Line) -> asyncio.Future[Any]:
-        """Return a future that is done when the line is safe and has been taken in."""
+        """Return a future that is done when the line is safe and has been taken in.
+
+        It tells the numbers of those lines of the batch that the journal left out.
+        """
         if not self._waiting or self._waiting[-1].job is not None:
-            self._waiting.append(_Batch(self._loop.create_future()))
+            self._waiting.append(_Batch())
         batch = self._waiting[-1]
         batch.lines.append(line)
         self._queued += 1
+        waiter = self._wait_for(batch)
         self._kick()
-        return batch.future
+        return waiter
 
     def run(self, job: Callable[[], Any], line: Line) -> asyncio.Future[Any]:
         """Let the writing thread do something else in its turn, which writes this line itself."""
-        batch = _Batch(self._loop.create_future(), [line], job)
+        batch = _Batch([line], job=job)
         self._waiting.append(batch)
         self._queued += 1
+        waiter = self._wait_for(batch)
         self._kick()
-        return batch.future
+        return waiter
+
+    def _wait_for(self, batch: _Batch) -> asyncio.Future[Any]:
+        waiter = self._loop.create_future()
+        batch.waiters.append(waiter)
+        return waiter
 
     async def settled(self) -> None:
         """Wait until everything submitted so far is safe; raises if it was lost."""
         last = self._waiting[-1] if self._waiting else self._writing
         if last is not None:
-            await asyncio.shield(last.future)
+            await self._wait_for(last)
 
     async def stop(self) -> None:
         """Write what is waiting and end the thread."""
@@ -124,7 +149,7 @@ class Committer:
     def _work(self, batch: _Batch) -> Any:
         if batch.job is not None:
             return batch.job()
-        self._journal.append([encode(line) for line in batch.lines])
+        batch.left_out = self._journal.append([encode(line) for line in batch.lines])
         self._since_tidy += len(batch.lines)
         if self._since_tidy > TIDY:
             self._since_tidy = 0
@@ -138,10 +163,12 @@ class Committer:
             self._fail(batch, error)
             return
         self._queued -= len(batch.lines)
-        self._engine.committed(batch.lines)
+        gone = batch.left_out
+        self._engine.committed([line for line in batch.lines if line.seq not in gone])
+        if gone:
+            self._engine.taken([line for line in batch.lines if line.seq in gone])
         self._watch(len(batch.lines))
-        if not batch.future.done():
-            batch.future.set_result(done.result())
+        batch.settle(done.result())
         self._kick()
 
     def _fail(self, batch: _Batch, error: BaseException) -> None:
@@ -152,10 +179,7 @@ class Committer:
         self._queued = 0
         self._engine.failed()
         for one in lost:
-            if not one.future.done():
-                one.future.set_exception(unavailable(self.trouble))
-                # Looked at, so that a caller who left does not leave a complaint behind.
-                one.future.exception()
+            one.give_up(unavailable(self.trouble))
         self._healing = self._loop.create_task(self._heal())
 
     async def _heal(self) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from dyclu.service import schema
 from dyclu.service.inspect import propensity_of_best
@@ -93,6 +93,7 @@ class Engine:
     def _forget_flights(self) -> None:
         self._next = self.state.total.seq + 1
         self._flying_ids: set[tuple[str, str]] = set()
+        self._suspects: set[tuple[str, str]] = set()
         self._flying_ends: set[int] = set()
         self._newcomers: set[str] = set()
         self._erasing: set[str] = set()
@@ -108,9 +109,16 @@ class Engine:
             known = self._known(asked.decision_id, "decision")
             if known is not None:
                 return Reply(_same_user(known, asked.user))
-        arms = self._judged_arms(asked)
-        chosen = self._judged_choice(asked)
-        self._check_room(asked.user)
+        try:
+            arms = self._judged_arms(asked)
+            chosen = self._judged_choice(asked)
+            self._check_room(asked.user)
+        except Refusal:
+            # What was once answered is answered again, whatever has filled up since.
+            known = self._answered(asked.decision_id)
+            if known is None:
+                raise
+            return Reply(_same_user(known, asked.user))
         at = self._now()
         id = self._new_id(at) if asked.decision_id is UNSET else asked.decision_id
         body = self._decision(asked, arms, chosen, id, at)
@@ -214,6 +222,13 @@ class Engine:
             self.state.apply(one)
             self._land(one)
 
+    def taken(self, lines: Sequence[Line]) -> None:
+        """Let go of lines that the journal left out, as their id or decision's end is taken."""
+        for one in lines:
+            self._land(one)
+            if one.ref is not None:
+                self._suspects.add((one.ref, one.kind))
+
     def failed(self) -> None:
         """Forget everything that was on its way to the disk."""
         self._forget_flights()
@@ -237,9 +252,20 @@ class Engine:
     # --- judging -----------------------------------------------------------------------------
 
     def _known(self, id: str, kind: str) -> Line | None:
+        """Return the line of an id that is known to be taken.
+
+        Looking every id up would cost as much as deciding. An id that is not in memory is taken
+        for a new one; if it is not, the journal leaves the line out, and `taken` says so.
+        """
         if (id, kind) in self._flying_ids:
             raise InFlight
-        return self._archive.find(id, kind)
+        if id in self.state.ids or (id, kind) in self._suspects:
+            self._suspects.discard((id, kind))
+            return self._archive.find(id, kind)
+        return None
+
+    def _answered(self, id: str | UnsetType) -> Line | None:
+        return None if id is UNSET else self._archive.find(id, "decision")
 
     def _pending(self, id: str) -> int | None:
         """Return the number of a decision that waits for its reward, None if it does not."""
@@ -313,11 +339,9 @@ class Engine:
                 )
         # Adding 0 turns -0.0 into the 0.0 that it equals.
         matrix = np.array(rows) + 0.0
-        norms = np.sqrt(np.einsum("kd,kd->k", matrix, matrix))
-        if not norms.max() <= most:
-            index = int(np.argmax(~(norms <= most)))
-            where = field.format(index)
-            raise over_limit(where, "max_norm", f"of norm {norms[index]:g}", most)
+        # No row is longer than all of them together, which is quicker to tell.
+        if not np.vdot(matrix, matrix) <= most * most:
+            _check_norms(matrix, most, field)
         return matrix
 
     def _check_reward(self, value: float, field: str) -> None:
@@ -469,6 +493,13 @@ def _same_event(known: Line, told: Observation) -> schema.Observed:
             409, "conflict", "this event_id was used for another observation", field="event_id"
         )
     return schema.Observed(known.ref or "", repeated=True)
+
+
+def _check_norms(matrix: FloatArray, most: float, field: str) -> None:
+    norms = np.sqrt(np.einsum("kd,kd->k", matrix, matrix))
+    if not norms.max() <= most:
+        index = int(np.argmax(~(norms <= most)))
+        raise over_limit(field.format(index), "max_norm", f"of norm {norms[index]:g}", most)
 
 
 def _expired(id: str) -> Refusal:

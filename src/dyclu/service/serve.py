@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 from collections.abc import Callable
@@ -23,6 +24,9 @@ def serve(settings: Settings, *, say: Callable[[str], None]) -> None:
     app = create_app(settings)
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
+    # What has been loaded stays; looking through it again and again would cost milliseconds.
+    gc.collect()
+    gc.freeze()
     say(f"listening on http://{shown}:{port}")
     server_for(app, settings).run(sockets=[listening])
 
@@ -37,6 +41,7 @@ def server_for(app: object, settings: Settings) -> uvicorn.Server:
             access_log=False,
             log_level="warning",
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=GRACE,
             # Ours refuse first, politely; this is for connections that never ask anything.
             limit_concurrency=2 * settings.max_connections,

@@ -2,7 +2,7 @@
 
 Everything else the service knows follows from these lines. They are appended in order, by one
 connection in one thread, many at a time; what `append` returned from survives kill -9 and a power
-cut. The database itself refuses to hold an id twice or to let a decision end twice.
+cut. The database itself holds no id twice and lets no decision end twice.
 
 A whole batch goes in as one JSON text in one statement. That is one call, and so one commit and
 one release of Python's lock, however many lines there are: the thread that serves is not held up.
@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WIT
 """
 
 _APPEND = """
-INSERT INTO journal SELECT
+INSERT OR IGNORE INTO journal SELECT
   json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
   json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
   json_extract(value, '$[6]')
@@ -103,9 +103,25 @@ class Journal:
         """Remember which policy serves, for those who replay the journal later."""
         self._writer.execute("INSERT OR REPLACE INTO meta VALUES ('served', ?)", (policy,))
 
-    def append(self, lines: Sequence[bytes]) -> None:
-        """Write encoded lines, all or none; on return they are on the disk."""
-        self._writer.execute(_APPEND, (f"[{b','.join(lines).decode()}]",))
+    def append(self, lines: Sequence[bytes]) -> set[int]:
+        """Write encoded lines; on return they are on the disk.
+
+        A line whose id is taken, or whose decision has ended, is left out. The numbers of such
+        lines are returned; all others are written, or, if the disk refuses, none.
+        """
+        text = f"[{b','.join(lines).decode()}]"
+        written = self._writer.execute(_APPEND, (text,)).rowcount
+        return self._left_out(text) if written < len(lines) else set()
+
+    def _left_out(self, text: str) -> set[int]:
+        rows = self._writer.execute(
+            "SELECT json_extract(value, '$[0]') AS number, json_extract(value, '$[3]') AS id, "
+            "(SELECT ref FROM journal WHERE seq = json_extract(value, '$[0]')) AS kept, "
+            "EXISTS (SELECT 1 FROM journal WHERE seq = json_extract(value, '$[0]')) AS there "
+            "FROM json_each(?)",
+            (text,),
+        )
+        return {number for number, id, kept, there in rows if not there or id != kept}
 
     def erase(self, user: str, mark: bytes) -> int:
         """Delete all lines about a user, append the line `mark`, and return how many went.

@@ -38,6 +38,9 @@ SLICE = 0.005
 WORTH_A_SNAPSHOT = 100
 """Lines since the last snapshot below which no other is made."""
 
+ATTEMPTS = 50
+"""How often a request waits for others that are about the same id."""
+
 A = TypeVar("A")
 
 
@@ -148,7 +151,7 @@ class Tenant:
 
     async def _safely(self, ask: Callable[[], Reply[A]]) -> A:
         """Ask the engine and give its answer once the line behind it is safe."""
-        while True:
+        for _ in range(ATTEMPTS):
             self.committer.check()
             try:
                 reply = ask()
@@ -157,9 +160,9 @@ class Tenant:
                 continue
             except sqlite3.Error as error:
                 raise unavailable(f"the journal cannot be read: {error}") from None
-            if reply.line is not None:
-                await asyncio.shield(self.committer.submit(reply.line))
-            return reply.answer
+            if reply.line is None or reply.line.seq not in await self.committer.submit(reply.line):
+                return reply.answer
+        raise Refusal(503, "busy", "others are busy with the same id", retry_after=1)
 
     async def erase(self, user: str) -> schema.Erased:
         """Delete everything about a user from the journal, and make the policy anew without them.
@@ -193,8 +196,7 @@ class Tenant:
             with suppress(Refusal, sqlite3.Error):
                 self.committer.check()
                 for expired in self.engine.expire():
-                    last = self.committer.submit(expired)
-                    last.add_done_callback(lambda done: done.exception())
+                    self.committer.submit(expired)
 
     async def _rebuild(self) -> None:
         while True:
