@@ -29,9 +29,13 @@ def make_room(owner: object, columns: Columns, rows: int) -> None:
     """Double the columns until they have this many rows; what they hold stays."""
     for name in columns:
         column = getattr(owner, name)
-        while len(column) < rows:
-            column = np.concatenate((column, np.zeros_like(column)))
-        setattr(owner, name, column)
+        room = len(column)
+        while room < rows:
+            room *= 2
+        if room > len(column):
+            grown = np.zeros((room, *column.shape[1:]), column.dtype)
+            grown[: len(column)] = column
+            setattr(owner, name, grown)
 
 
 def dump(owner: object, columns: Columns, rows: int) -> dict[str, NDArray[Any]]:
