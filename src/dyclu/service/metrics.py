@@ -18,7 +18,7 @@ class Requests:
     --------
     >>> requests = Requests()
     >>> requests.count("decide", 200, 0.003)
-    >>> [line for line in requests.lines("shop") if "total" in line]
+    >>> [line for line in requests.lines("shop") if "total{" in line]
     ['dyclu_requests_total{tenant="shop",call="decide",status="200"} 1']
     """
 

@@ -1,4 +1,4 @@
-"""`State`: what follows from the journal, line by line; nothing else ever changes it.
+"""`State`: what follows from the journal, line by line.
 
 The state after line n is a function of the first n lines and of the policy's options. It holds no
 clock and no randomness, so that a start from any snapshot, a replay and a service that never
@@ -141,6 +141,15 @@ class State:
             case Erasure():
                 pass
         self.total.seq, self.total.at = line.seq, line.at
+
+    def forget(self, user: str) -> None:
+        """Let go of a user, but for what the policy has learnt; what replaces this follows soon."""
+        self.users.pop(user, None)
+        for seq in [seq for seq, one in self.pending.items() if one.user == user]:
+            self._drop(seq)
+        kept = [change for change in self.changes if change.user != user]
+        self.changes.clear()
+        self.changes.extend(kept)
 
     def tally(self, user: str) -> Tally:
         """Return the tally of a user, a new one if there is none yet."""

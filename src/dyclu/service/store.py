@@ -66,6 +66,7 @@ class Journal:
     >>> from dyclu.service.records import Event, encode
     >>> journal = Journal.open(Path("journal.db"), dim=2)
     >>> journal.append([encode(Line(1, 0, "event", "e1", "ana", None, Event([1.0, 0.5], 0.7)))])
+    set()
     >>> [line.body for line in journal.reader().after(0)]
     [Event(x=[1.0, 0.5], value=0.7)]
     >>> journal.close()
