@@ -118,3 +118,35 @@ def test_snapshots_are_taken_while_it_serves(tmp_path: Path) -> None:
         wait_until(lambda: any(folder.glob("*.state")), seconds=20)
         (name,) = (path.stem for path in folder.glob("*.state"))
         assert name.endswith("-00000000000000000200")
+
+
+def test_a_state_that_no_longer_follows_ends_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Better a new start than answers that the journal does not explain."""
+    with running(told(tmp_path)) as made:
+        ended: list[bool] = []
+        committer = made.service.tenants["default"].committer
+        monkeypatch.setattr(committer, "_die", lambda: ended.append(True))
+        monkeypatch.setattr(committer._engine, "committed", lambda _: 1 / 0)
+        made.decide("ana")
+        assert ended == [True]
+        monkeypatch.undo()
+
+
+def test_what_goes_on_by_itself_survives_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(told(tmp_path, reward_wait=0.1, default_reward=0.0)) as made:
+        tenant = made.service.tenants["default"]
+        expire, failures = tenant.engine.expire, iter([True])
+
+        def once() -> Any:
+            if next(failures, False):
+                raise ValueError("a bug")
+            return expire()
+
+        monkeypatch.setattr(tenant.engine, "expire", once)
+        made.decide("ana")
+        wait_until(lambda: tenant.state.total.defaults == 1, seconds=10)
+    assert "it is tried again" in caplog.text

@@ -90,7 +90,7 @@ async def _decide(asked: Asked) -> schema.Decided:
 
 async def _decide_batch(asked: Asked) -> schema.DecisionResults:
     wanted = _bounded(asked, asked.body.decisions, "decisions")
-    answers = await all_settled([asked.tenant.decide(one) for one in wanted])
+    answers = await all_settled(asked.tenant.decide(one) for one in wanted)
     return schema.DecisionResults([_or_failed(one) for one in answers])
 
 
@@ -100,7 +100,7 @@ async def _reward(asked: Asked) -> schema.Rewarded:
 
 async def _reward_batch(asked: Asked) -> schema.RewardResults:
     given = _bounded(asked, asked.body.rewards, "rewards")
-    jobs = [asked.tenant.reward(one.decision_id, one.value) for one in given]
+    jobs = (asked.tenant.reward(one.decision_id, one.value) for one in given)
     return schema.RewardResults([_or_failed(one) for one in await all_settled(jobs)])
 
 
@@ -110,7 +110,7 @@ async def _activate(asked: Asked) -> schema.Activated:
 
 async def _observe(asked: Asked) -> schema.ObservationResults:
     told = _bounded(asked, asked.body.observations, "observations")
-    answers = await all_settled([asked.tenant.observe(one) for one in told])
+    answers = await all_settled(asked.tenant.observe(one) for one in told)
     return schema.ObservationResults([_or_failed(one) for one in answers])
 
 

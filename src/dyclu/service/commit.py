@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,12 @@ from dyclu.service.refusal import Refusal
 from dyclu.service.store import Journal, JournalReader
 
 LOG = logging.getLogger("dyclu.service")
+
+SLICE = 0.005
+"""Seconds that learning takes at a time, between which requests are judged."""
+
+FATAL = 70
+"""Exit status of a service that must begin anew from its journal."""
 
 TIDY = 1000
 """Lines after which the write-ahead log is moved into the database."""
@@ -72,14 +80,16 @@ class Committer:
         max_queue: int,
         retry: float = 1.0,
         watch: Callable[[int], None] = lambda _: None,
+        die: Callable[[], None] = lambda: os._exit(FATAL),
     ) -> None:
         self._journal, self._reader, self._engine = journal, reader, engine
-        self._most, self._retry, self._watch = max_queue, retry, watch
+        self._most, self._retry, self._watch, self._die = max_queue, retry, watch, die
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "dyclu-writer")
         self._waiting: deque[_Batch] = deque()
         self._writing: _Batch | None = None
         self._healing: asyncio.Task[None] | None = None
+        self._taking_in: asyncio.Task[None] | None = None
         self._queued = self._since_tidy = 0
         self.trouble: str | None = None
 
@@ -157,18 +167,33 @@ class Committer:
         return None
 
     def _done(self, batch: _Batch, done: asyncio.Future[Any]) -> None:
-        self._writing = None
         error = done.exception()
         if error is not None:
+            self._writing = None
             self._fail(batch, error)
-            return
+        else:
+            self._taking_in = self._loop.create_task(self._take_in(batch, done.result()))
+
+    async def _take_in(self, batch: _Batch, result: Any) -> None:
+        """Learn what is safe, a little at a time if it is much; then write the next batch."""
+        try:
+            began = time.monotonic()
+            for line in batch.lines:
+                if line.seq in batch.left_out:
+                    self._engine.taken([line])
+                else:
+                    self._engine.committed([line])
+                if time.monotonic() - began > SLICE:
+                    await asyncio.sleep(0)
+                    began = time.monotonic()
+        except Exception:
+            # What is served would no longer follow from the journal. The next start puts it right.
+            LOG.critical("a line of the journal could not be taken in; ending", exc_info=True)
+            self._die()
+        self._writing = None
         self._queued -= len(batch.lines)
-        gone = batch.left_out
-        self._engine.committed([line for line in batch.lines if line.seq not in gone])
-        if gone:
-            self._engine.taken([line for line in batch.lines if line.seq in gone])
         self._watch(len(batch.lines))
-        batch.settle(done.result())
+        batch.settle(result)
         self._kick()
 
     def _fail(self, batch: _Batch, error: BaseException) -> None:
@@ -188,7 +213,8 @@ class Committer:
             try:
                 await self._loop.run_in_executor(self._thread, self._journal.reopen)
                 self._engine.committed(list(self._reader.after(self._engine.state.total.seq)))
-            except (OSError, sqlite3.Error) as error:
+            except Exception as error:
+                # Whatever it is, giving up healing would be worse.
                 self.trouble = f"the journal cannot be written: {error}"
                 continue
             break

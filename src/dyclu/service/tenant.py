@@ -9,7 +9,7 @@ import secrets
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -37,6 +37,9 @@ SLICE = 0.005
 
 WORTH_A_SNAPSHOT = 100
 """Lines since the last snapshot below which no other is made."""
+
+AT_ONCE = 32
+"""Items of a batch that are judged at a time."""
 
 ATTEMPTS = 50
 """How often a request waits for others that are about the same id."""
@@ -108,8 +111,8 @@ class Tenant:
             max_queue=self.rules.limits.max_queue,
             watch=self._count_batch,
         )
-        jobs = (self._sweep(), self._rebuild(), self._photograph(snapshot_every))
-        self._tasks = [asyncio.create_task(job) for job in jobs]
+        jobs = (self._sweep, self._rebuild, lambda: self._photograph(snapshot_every))
+        self._tasks = [asyncio.create_task(_forever(job)) for job in jobs]
 
     async def stop(self) -> None:
         """Drain, take a snapshot, close."""
@@ -191,26 +194,17 @@ class Tenant:
     # --- what goes on by itself --------------------------------------------------------------
 
     async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP)
-            with suppress(Refusal, sqlite3.Error):
-                self.committer.check()
-                for expired in self.engine.expire():
-                    self.committer.submit(expired)
+        await asyncio.sleep(SWEEP)
+        with suppress(Refusal):
+            self.committer.check()
+            for expired in self.engine.expire():
+                self.committer.submit(expired)
 
     async def _rebuild(self) -> None:
-        while True:
-            await self._erased.wait()
+        """Whenever somebody was erased, replay what is left of the journal and go on with that."""
+        if not self.rebuilding:
             self._erased.clear()
-            try:
-                await self._replay_all()
-            except sqlite3.Error as error:
-                LOG.error("the journal cannot be read (%s); the policy is made anew later", error)
-                await asyncio.sleep(1)
-                self._erased.set()
-
-    async def _replay_all(self) -> None:
-        """Replay what is left of the journal, then go on with what follows from it."""
+            await self._erased.wait()
         epoch, state = self._epoch, State(self._spec.make())
         while state.total.seq < self.state.total.seq:
             await self._replay_some(state)
@@ -228,10 +222,9 @@ class Tenant:
         await asyncio.sleep(0)
 
     async def _photograph(self, every: float) -> None:
-        while True:
-            await asyncio.sleep(every)
-            if self.state.total.seq - self.saved >= WORTH_A_SNAPSHOT and not self.rebuilding:
-                await self._take_snapshot()
+        await asyncio.sleep(every)
+        if self.state.total.seq - self.saved >= WORTH_A_SNAPSHOT and not self.rebuilding:
+            await self._take_snapshot()
 
     async def _take_snapshot(self) -> None:
         """Let another process make a snapshot from the last one and the journal."""
@@ -262,7 +255,17 @@ class Tenant:
         self.batched += lines
 
 
-def all_settled(jobs: list[Coroutine[Any, Any, A]]) -> Coroutine[Any, Any, list[A | Refusal]]:
+async def _forever(job: Callable[[], Awaitable[None]]) -> None:
+    """Do something again and again; a failure is told, and does not end it."""
+    while True:
+        try:
+            await job()
+        except Exception:
+            LOG.exception("something that goes on by itself failed; it is tried again")
+            await asyncio.sleep(1)
+
+
+async def all_settled(jobs: Iterable[Coroutine[Any, Any, A]]) -> list[A | Refusal]:
     """Return the answers to several requests, refusals among them, in their order."""
 
     async def one(job: Coroutine[Any, Any, A]) -> A | Refusal:
@@ -271,7 +274,10 @@ def all_settled(jobs: list[Coroutine[Any, Any, A]]) -> Coroutine[Any, Any, list[
         except Refusal as refusal:
             return refusal
 
-    async def every() -> list[A | Refusal]:
-        return list(await asyncio.gather(*(one(job) for job in jobs)))
-
-    return every()
+    begun = []
+    for number, job in enumerate(jobs, start=1):
+        begun.append(asyncio.create_task(one(job)))
+        if number % AT_ONCE == 0:
+            # Others have their turn between the items of a long batch.
+            await asyncio.sleep(0)
+    return list(await asyncio.gather(*begun))
