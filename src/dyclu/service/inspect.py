@@ -13,7 +13,7 @@ import numpy as np
 
 from dyclu.policies import AdTS, DyClu, Uniform
 from dyclu.policy import Policy
-from dyclu.service.schema import SegmentView
+from dyclu.service.schema import BeliefView, SegmentView
 from dyclu.validation import FloatArray
 
 SHOWN = 60
@@ -34,7 +34,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Atlas:
+class Tastes:
     """The groups there are, the largest first, and how many users are in none of them."""
 
     groups: list[Group] = field(default_factory=list)
@@ -102,13 +102,19 @@ def _(policy: DyClu, user: str) -> tuple[list[int], int]:
 
 
 @singledispatch
-def atlas(policy: Policy) -> Atlas:
+def belief_of(policy: Policy, user: str) -> list[BeliefView]:
+    """Return which models the user may follow, the likeliest first, where the policy says so."""
+    return []
+
+
+@singledispatch
+def tastes(policy: Policy) -> Tastes:
     """Return which tastes there are; a policy without groups has none to show."""
-    return Atlas()
+    return Tastes()
 
 
-@atlas.register
-def _(policy: DyClu) -> Atlas:
+@tastes.register
+def _(policy: DyClu) -> Tastes:
     """Group open segments: the one with most data takes its neighbours along, then the next."""
     book = policy.book
     open_ids = np.fromiter(book.open.values(), dtype=np.intp, count=len(book.open))
@@ -127,7 +133,7 @@ def _(policy: DyClu) -> Atlas:
             groups.append(_group(policy, id, members))
     groups.sort(key=lambda group: -group.users)
     shown = groups[:SHOWN]
-    return Atlas(shown, total, len(open_ids) - sum(group.users for group in shown))
+    return Tastes(shown, total, len(open_ids) - sum(group.users for group in shown))
 
 
 def _group(

@@ -237,6 +237,13 @@ class SegmentView(Struct, frozen=True):
     observations: int
 
 
+class BeliefView(Struct, frozen=True):
+    """How likely it is that a user follows a model."""
+
+    model: int
+    probability: float
+
+
 class UserView(Struct, frozen=True):
     """What is known of a user."""
 
@@ -249,6 +256,7 @@ class UserView(Struct, frozen=True):
     segments: list[SegmentView]
     neighbours: list[int]
     neighbours_total: int
+    belief: list[BeliefView]
     changes: list[ChangeView]
 
 

@@ -87,6 +87,7 @@ class Window:
             segments=inspect.segments_of(state.policy, user),
             neighbours=neighbours,
             neighbours_total=total,
+            belief=inspect.belief_of(state.policy, user),
             changes=[self._change(one) for one in state.changes if one.user == user],
         )
 
@@ -121,8 +122,8 @@ class Window:
 
     def _draw(self, now: float) -> Models:
         state = self._tenant.state
-        atlas = inspect.atlas(state.policy)
-        groups = atlas.groups
+        tastes = inspect.tastes(state.policy)
+        groups = tastes.groups
         before = self._sizes_before(now, {group.id: group.users for group in groups})
         points = inspect.placed(
             np.array([g.theta for g in groups]).reshape(len(groups), state.policy.dim)
@@ -131,7 +132,7 @@ class Window:
             ModelView(g.id, g.users, g.observations, g.users - before.get(g.id, g.users), x, y)
             for g, (x, y) in zip(groups, points.tolist(), strict=True)
         ]
-        return Models(state.total.version, atlas.total, atlas.users_elsewhere, shown)
+        return Models(state.total.version, tastes.total, tastes.users_elsewhere, shown)
 
     def _sizes_before(self, now: float, sizes: dict[int, int]) -> dict[int, int]:
         self._sizes.append((now, sizes))

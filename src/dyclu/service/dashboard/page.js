@@ -299,6 +299,9 @@ function drawUser(user) {
     "last seen": user.last_seen ? clock(user.last_seen) : "–", changes: number(user.changes.length),
     "data shared with": `${number(user.neighbours_total)} segments`,
   };
+  for (const one of user.belief.slice(0, 3)) {
+    facts[`follows model ${one.model}`] = `${number(100 * one.probability)} %`;
+  }
   $("user-facts").replaceChildren(...Object.entries(facts).map(([name, value]) => {
     const node = document.createElement("div");
     for (const [kind, text] of [["dt", name], ["dd", value]]) {
