@@ -170,14 +170,14 @@ def _replace(target: Path, content: bytes) -> None:
         if target.exists():
             draft.chmod(stat.S_IMODE(target.stat().st_mode))
         draft.replace(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
 
 
-def _sync_folder(folder: Path) -> None:
-    # The new name itself is durable only once the folder that holds it is.
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable: a new file's is only once its folder is."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

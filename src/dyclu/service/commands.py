@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dyclu.errors import MissingExtra
+from dyclu.errors import MissingExtra, OptionError
 
 Manners = Callable[[], AbstractContextManager[None]]
 Config = Annotated[
@@ -137,7 +137,10 @@ def replay(
     from dyclu.service.store import JournalReader
 
     reader = JournalReader(journal)
-    served = PolicySpec(**json.loads(reader.facts().served))
+    noted = reader.facts().served
+    if not noted:
+        raise OptionError(f"{journal} was never served, so there is nothing to compare with")
+    served = PolicySpec(**json.loads(noted))
     told = served.options if policy is None else {}
     told = told if options is None else told | as_options(options)
     other = PolicySpec(policy or served.name, served.dim, told)

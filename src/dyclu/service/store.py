@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from dyclu.service.records import Line, decode_body
 
 FORMAT = 1
 """Version of the tables below."""
+
+EMPTYINGS = 50
+"""Attempts at emptying the write-ahead log while readers come and go."""
 
 CHUNK = 2000
 """Lines read at a time: a reader must not hold up the writer's checkpoints for long."""
@@ -136,8 +140,18 @@ class Journal:
             own = self._writer.execute("DELETE FROM journal WHERE user = ?", (user,)).rowcount
             self._writer.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'")
             self._writer.execute(_APPEND, (f"[{mark.decode()}]",))
-        self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        with suppress(sqlite3.Error):
+            # The erasure itself is on the disk; the next checkpoint finishes this.
+            self._empty_log()
         return ended + own
+
+    def _empty_log(self) -> None:
+        """Move the write-ahead log into the database and cut it off, once no reader needs it."""
+        for _ in range(EMPTYINGS):
+            busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            if not busy:
+                return
+            time.sleep(0.01)
 
     def _transaction(self) -> _Transaction:
         return _Transaction(self._writer)
@@ -166,7 +180,7 @@ class Journal:
     def close(self) -> None:
         """Move everything into the database file and let go of it."""
         with suppress(sqlite3.Error):
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._empty_log()
         self._writer.close()
 
 

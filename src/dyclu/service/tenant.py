@@ -25,7 +25,7 @@ from dyclu.service.settings import TenantSettings
 from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, Snapshots, recover
 from dyclu.service.state import State
 from dyclu.service.store import Journal
-from dyclu.storage import make_folder
+from dyclu.storage import make_folder, sync_folder
 
 LOG = logging.getLogger("dyclu.service")
 
@@ -65,6 +65,8 @@ class Tenant:
     ) -> None:
         self.name, self.rules, self.folder = name, rules, folder
         make_folder(folder)
+        for above in (folder.parent, folder.parent.parent):
+            sync_folder(above)
         self._spec = rules.spec()
         self._journal = Journal.open(folder / JOURNAL, dim=rules.dim)
         self._journal.note_served(json.dumps(asdict(self._spec)))
@@ -186,7 +188,7 @@ class Tenant:
     async def _erase(self, user: str, mark: Line) -> int:
         gone = await self.committer.run(lambda: self._journal.erase(user, encode(mark)), mark)
         self.engine.forget(user)
-        self._epoch += 1
+        self._epoch = self._reader.facts().epoch
         self.snapshots.purge(epoch=self._epoch)
         self._erased.set()
         return int(gone)
