@@ -10,16 +10,16 @@ import argparse
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-from dyclu.service.loadtest import Load, Served, _People
+from dyclu.service.loadtest import Load, People
 from dyclu.service.wire import Wire
 
 DIM, ARMS, CLIENTS = 25, 10, 64
@@ -57,8 +57,6 @@ uvicorn.run(app, port=int(sys.argv[1]), http="httptools", access_log=False, log_
 
 
 def free_port() -> int:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
 
@@ -69,21 +67,35 @@ def cpu(pid: int) -> float:
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def ask(port: int, people: _People, count: int) -> Served:
-    served = Served()
+async def ask(port: int, people: People, count: int) -> list[int]:
+    """Ask for decisions, from all clients at once, and return their numbers."""
+    asked: list[int] = []
 
     async def client(share: int) -> None:
         wire = Wire("127.0.0.1", port, None)
         for _ in range(share):
-            _, _, body = people.round()
-            began = time.perf_counter()
+            number, _, body = people.round()
             status, _ = await wire.post("/v1/decisions", body)
-            served.decisions.append(time.perf_counter() - began)
-            served.errors.update([str(status)] if status != 200 else [])
+            assert status == 200, status
+            asked.append(number)
         wire.close()
 
     await asyncio.gather(*(client(count // CLIENTS) for _ in range(CLIENTS)))
-    return served
+    return asked
+
+
+async def reward(port: int, people: People, numbers: list[int]) -> None:
+    """Reward these decisions, from all clients at once."""
+
+    async def client(share: list[int]) -> None:
+        wire = Wire("127.0.0.1", port, None)
+        for number in share:
+            path = f"/v1/decisions/{people.run}-{number}/reward"
+            status, _ = await wire.post(path, b'{"value":0.5}')
+            assert status == 200, status
+        wire.close()
+
+    await asyncio.gather(*(client(numbers[i::CLIENTS]) for i in range(CLIENTS)))
 
 
 async def wait_for(port: int) -> None:
@@ -103,8 +115,8 @@ def measured(rounds: int, count: int, folder: Path) -> dict[str, float]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     bare = subprocess.Popen([sys.executable, "-c", BARE, str(bare_port), str(DIM)], **quiet)
     ours = subprocess.Popen([sys.executable, "-c", serve, *flags], **quiet)
-    people = _People(Load(arms=ARMS), DIM)
-    costs: dict[str, list[float]] = {"bare": [], "service": []}
+    people = People(Load(arms=ARMS), DIM)
+    costs: dict[str, list[float]] = {"bare": [], "service": [], "reward": []}
     try:
         for where in (bare_port, port):
             asyncio.run(wait_for(where))
@@ -112,9 +124,11 @@ def measured(rounds: int, count: int, folder: Path) -> dict[str, float]:
         for _ in range(rounds):
             for name, child, where in (("bare", bare, bare_port), ("service", ours, port)):
                 before = cpu(child.pid)
-                served = asyncio.run(ask(where, people, count))
-                assert not served.errors, served.errors
-                costs[name].append((cpu(child.pid) - before) / len(served.decisions) * 1e6)
+                asked = asyncio.run(ask(where, people, count))
+                costs[name].append((cpu(child.pid) - before) / len(asked) * 1e6)
+            before = cpu(ours.pid)
+            asyncio.run(reward(port, people, asked))
+            costs["reward"].append((cpu(ours.pid) - before) / len(asked) * 1e6)
     finally:
         for child in (bare, ours):
             child.terminate()
@@ -124,6 +138,7 @@ def measured(rounds: int, count: int, folder: Path) -> dict[str, float]:
         "bare_us_per_decision": round(median(costs["bare"]), 1),
         "service_us_per_decision": round(median(costs["service"]), 1),
         "ratio": round(float(np.median(ratios)), 2),
+        "service_us_per_durable_reward": round(median(costs["reward"]), 1),
     }
 
 

@@ -92,7 +92,7 @@ def _mean(values: list[float]) -> float | None:
     return round(float(np.mean(values)), 4) if values else None
 
 
-class _People:
+class People:
     """Users with tastes, and arms as they go over the wire."""
 
     def __init__(self, load: Load, dim: int) -> None:
@@ -137,7 +137,7 @@ async def load(
     if parts.scheme != "http" or parts.hostname is None:
         raise OptionError(f"url is {url!r}, expected http://host:port; put no path behind it")
     host, port = parts.hostname, parts.port or 80
-    people = _People(wanted, await _dim(Wire(host, port, key)))
+    people = People(wanted, await _dim(Wire(host, port, key)))
     served = Served()
     began = time.perf_counter()
     pace = None if wanted.rate is None else wanted.clients / wanted.rate
@@ -175,7 +175,7 @@ async def _watch(began: float, seconds: float, progress: Callable[[float], None]
 
 
 async def _client(
-    wire: Wire, people: _People, served: Served, began: float, pace: float | None, offset: float
+    wire: Wire, people: People, served: Served, began: float, pace: float | None, offset: float
 ) -> None:
     due = began + (pace or 0.0) * offset
     while (now := time.perf_counter()) - began < people.load.seconds:
@@ -190,7 +190,7 @@ async def _client(
     wire.close()
 
 
-async def _round(wire: Wire, people: _People, served: Served) -> None:
+async def _round(wire: Wire, people: People, served: Served) -> None:
     number, worth, body = people.round()
     began = time.perf_counter()
     status, answer = await wire.post("/v1/decisions", body)
