@@ -86,10 +86,9 @@ class Bench:
 
     def erase(self, user: str) -> int:
         mark = self.engine.erase(user)
-        gone = self.journal.erase(user, encode(mark))
+        gone, self.epoch = self.journal.erase(user, encode(mark))
         self.engine.committed([mark])
         self.engine.forget(user)
-        self.epoch += 1
         self.snapshots.purge(epoch=self.epoch)
         self.engine.replace(self.replayed())
         return gone

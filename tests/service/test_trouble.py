@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from dyclu.errors import FileError
 from tests.service.running import ARMS, process, running, told, wait_until
 
 
@@ -150,3 +151,30 @@ def test_what_goes_on_by_itself_survives_a_failure(
         made.decide("ana")
         wait_until(lambda: tenant.state.total.defaults == 1, seconds=10)
     assert "it is tried again" in caplog.text
+
+
+def test_a_damaged_journal_is_said_to_be_one(tmp_path: Path) -> None:
+    with running(told(tmp_path)) as made:
+        rows = [{"user": f"u{i}", "features": [1.0, 0.5], "reward": 1.0} for i in range(900)]
+        made.http.post("/v1/observations", json={"observations": rows})
+    journal = tmp_path / "default/journal.db"
+    for snapshot in (tmp_path / "default/snapshots").iterdir():
+        snapshot.unlink()
+    content = bytearray(journal.read_bytes())
+    # All but the schema at the beginning.
+    content[40_000:] = b"\x5a" * (len(content) - 40_000)
+    journal.write_bytes(content)
+    with pytest.raises(FileError, match="journal"), running(told(tmp_path)):
+        pass
+
+
+def test_many_decisions_expire_at_once(tmp_path: Path) -> None:
+    with running(told(tmp_path, reward_wait=0.5)) as made:
+        for start in range(0, 1400, 700):
+            asked = [
+                {"user": f"u{i % 50}", "arms": ARMS, "decision_id": f"d{i}"}
+                for i in range(start, start + 700)
+            ]
+            made.http.post("/v1/decisions:batch", json={"decisions": asked}, timeout=60)
+        wait_until(lambda: made.http.get("/v1/policy").json()["pending"] == 0, seconds=20)
+        assert made.reward("d1234", 1.0).status_code == 410

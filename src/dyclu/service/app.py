@@ -66,7 +66,11 @@ class Service:
         data = Path(settings.data)
         make_folder(data)
         self._lock = _locked(data)
-        self.tenants = {name: _opened(name, data, settings) for name in settings.tenants}
+        try:
+            self.tenants = {name: _opened(name, data, settings) for name in settings.tenants}
+        except BaseException:
+            self._lock.close()
+            raise
         self.windows = {name: Window(tenant) for name, tenant in self.tenants.items()}
         self.requests = {name: Requests() for name in settings.tenants}
         self.active = 0

@@ -94,7 +94,13 @@ class Snapshots:
         kept = {stem.name for stem in self._found(epoch)[:KEPT]}
         for path in self.folder.iterdir():
             if path.stem not in kept and path.suffix in (".state", ".policy"):
-                path.unlink(missing_ok=True)
+                self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            self._complain(f"{path} cannot be removed ({error.strerror}); remove it by hand")
 
     def sweep(self) -> None:
         """Remove what a process that was killed left half-written."""

@@ -128,8 +128,8 @@ class Journal:
         )
         return {number for number, id, kept, there in rows if not there or id != kept}
 
-    def erase(self, user: str, mark: bytes) -> int:
-        """Delete all lines about a user, append the line `mark`, and return how many went.
+    def erase(self, user: str, mark: bytes) -> tuple[int, int]:
+        """Delete all lines about a user, append the line `mark`; return how many went, and epoch.
 
         Deleted content is overwritten, in the write-ahead log too.
         """
@@ -138,12 +138,14 @@ class Journal:
                 "DELETE FROM journal WHERE of IN (SELECT seq FROM journal WHERE user = ?)", (user,)
             ).rowcount
             own = self._writer.execute("DELETE FROM journal WHERE user = ?", (user,)).rowcount
-            self._writer.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'")
+            epoch = self._writer.execute(
+                "UPDATE meta SET value = value + 1 WHERE name = 'epoch' RETURNING value"
+            ).fetchone()[0]
             self._writer.execute(_APPEND, (f"[{mark.decode()}]",))
         with suppress(sqlite3.Error):
             # The erasure itself is on the disk; the next checkpoint finishes this.
             self._empty_log()
-        return ended + own
+        return ended + own, int(epoch)
 
     def _empty_log(self) -> None:
         """Move the write-ahead log into the database and cut it off, once no reader needs it."""

@@ -15,6 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from dyclu.errors import FileError
 from dyclu.service import schema
 from dyclu.service.commit import Committer, unavailable
@@ -53,7 +55,7 @@ def new_id(at: int) -> str:
 
 
 class Tenant:
-    """Serves one tenant from the event loop; `open` it, `start` it, `stop` it."""
+    """Serves one tenant from the event loop, between `start` and `stop`."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class Tenant:
         self._facts = self._reader.facts()
         self.snapshots = Snapshots(folder / SNAPSHOTS, self._spec)
         self.snapshots.sweep()
-        state = recover(self._reader, self.snapshots)
+        state = self._recovered()
         self.engine = Engine(
             state,
             self._reader,
@@ -88,6 +90,15 @@ class Tenant:
         self._erased = asyncio.Event()
         self._epoch = self._built = self._facts.epoch
         self.saved = state.total.seq
+
+    def _recovered(self) -> State:
+        try:
+            return recover(self._reader, self.snapshots)
+        except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
+            raise FileError(
+                f"{self._reader.path} is damaged ({error}); restore it from a backup, and delete "
+                "the snapshots beside it"
+            ) from None
 
     @property
     def state(self) -> State:
@@ -186,11 +197,11 @@ class Tenant:
         return schema.Erased(user, gone, rebuilding=self.rebuilding)
 
     async def _erase(self, user: str, mark: Line) -> int:
-        gone = await self.committer.run(lambda: self._journal.erase(user, encode(mark)), mark)
+        erased = self.committer.run(lambda: self._journal.erase(user, encode(mark)), mark)
+        gone, self._epoch = await erased
         self.engine.forget(user)
-        self._epoch = self._reader.facts().epoch
-        self.snapshots.purge(epoch=self._epoch)
         self._erased.set()
+        self.snapshots.purge(epoch=self._epoch)
         return int(gone)
 
     # --- what goes on by itself --------------------------------------------------------------
@@ -199,8 +210,10 @@ class Tenant:
         await asyncio.sleep(SWEEP)
         with suppress(Refusal):
             self.committer.check()
-            for expired in self.engine.expire():
-                self.committer.submit(expired)
+            while lines := self.engine.expire():
+                for expired in lines:
+                    self.committer.submit(expired)
+                await self.committer.settled()
 
     async def _rebuild(self) -> None:
         """Whenever somebody was erased, replay what is left of the journal and go on with that."""
