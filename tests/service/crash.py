@@ -45,6 +45,11 @@ class Witness:
     kills: int = 0
     retried: int = 0
 
+    @property
+    def heard(self) -> int:
+        """How many successes there have been."""
+        return len(self.decisions) + len(self.rewards) + len(self.events)
+
 
 class Client(threading.Thread):
     """Decides and rewards until the service dies; afterwards repeats what was not answered."""
@@ -87,7 +92,7 @@ class Client(threading.Thread):
     def insist(self, path: str, body: Any) -> Any:
         """Send until answered; whether the first attempt was carried out is not known."""
         while not self.over.is_set():
-            self.up.wait(0.1)
+            self.up.wait(0.5)
             try:
                 response = self.http.post(self.url + path, json=body)
             except (httpx.HTTPError, httpx.InvalidURL):
@@ -104,8 +109,8 @@ class Client(threading.Thread):
         return None
 
 
-def torment(folder: Path, *, kills: int, seed: int, longest: float = 0.6) -> Witness:
-    """Run a service under load, and kill it so many times."""
+def torment(folder: Path, *, kills: int, seed: int) -> Witness:
+    """Run a service under load, and kill it so many times, after any number of answers."""
     witness, rng = Witness(), random.Random(seed)
     clients = [Client(number, witness) for number in range(CLIENTS)]
     flags = [f"--dim={DIM}", "--policy=dyclu", "--options=noise=0.1"]
@@ -118,7 +123,8 @@ def torment(folder: Path, *, kills: int, seed: int, longest: float = 0.6) -> Wit
             for client in clients:
                 client.url = url
                 client.up.set()
-            time.sleep(rng.uniform(0.02, longest))
+            wait_for(witness, rng.randrange(60))
+            time.sleep(rng.uniform(0.0, 0.02))
             if kill == kills:
                 for client in clients:
                     client.over.set()
@@ -128,6 +134,13 @@ def torment(folder: Path, *, kills: int, seed: int, longest: float = 0.6) -> Wit
             child.wait()
             witness.kills += 1
     return witness
+
+
+def wait_for(witness: Witness, more: int, *, seconds: float = 30.0) -> None:
+    """Wait until the clients have heard of so many more successes."""
+    wanted, end = witness.heard + more, time.monotonic() + seconds
+    while witness.heard < wanted and time.monotonic() < end:
+        time.sleep(0.001)
 
 
 def verdict(folder: Path, witness: Witness) -> dict[str, int]:

@@ -13,7 +13,7 @@ from tests.service.test_engine_machine import MEMORY
 
 
 @pytest.mark.parametrize(
-    "rounds", [1500, pytest.param(50_000, marks=pytest.mark.long)], ids=["short", "long"]
+    "rounds", [600, pytest.param(50_000, marks=pytest.mark.long)], ids=["short", "long"]
 )
 def test_memory_is_flat(tmp_path: Path, rounds: int) -> None:
     """Half of the decisions are rewarded, half expire; users and pending decisions are as many."""
