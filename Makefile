@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-long lint bench clean
+.PHONY: demo test test-long crashtest lint bench clean
 
 demo: $(READY)
 	$(BIN)/dyclu demo --out demo-out
@@ -14,6 +14,9 @@ test: lint
 test-long: $(READY)
 	$(BIN)/pytest -m long
 
+crashtest: $(READY)
+	$(BIN)/python -m tests.service.crash --kills 200
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -21,7 +24,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	@echo "no benchmarks yet"
+	$(BIN)/python -m benchmarks.service
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dyclu needs Python 3.11 or newer; run make PYTHON=python3.11")'

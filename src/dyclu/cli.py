@@ -24,6 +24,7 @@ import typer
 
 from dyclu import __version__
 from dyclu.errors import DycluError, MissingExtra, OptionError
+from dyclu.service import commands
 
 if TYPE_CHECKING:
     from dyclu.policy import Policy
@@ -352,6 +353,9 @@ def simulate(
     told = own | {"seeds": seeds, "policies": policies}
     plant = _Plant.at(out, jobs=jobs, dask=dask)
     plant.conduct(study, command=_command("simulate", told), folder=out)
+
+
+commands.mount(app, manners)
 
 
 @app.command()

@@ -73,7 +73,7 @@ def read(path: str | os.PathLike[str]) -> Saved:
         raise FileError(f"cannot read {target} ({why}); check the path") from None
     body = _checked(content, target)
     with trusting(target):
-        return _decoded(body)
+        return _decoded(content, body)
 
 
 @contextmanager
@@ -112,8 +112,8 @@ def _portable(array: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
 
 
-def _checked(content: bytes, target: Path) -> bytes:
-    first_line = content.partition(b"\n")[0]
+def _checked(content: bytes, target: Path) -> memoryview:
+    first_line = content[:64].partition(b"\n")[0]
     name, _, version = first_line.partition(b" ")
     if name != FORMAT or not version.isdigit() or not 0 < len(version) < 9 or int(version) == 0:
         raise ForeignFile(
@@ -124,7 +124,8 @@ def _checked(content: bytes, target: Path) -> bytes:
             f"{target} has format version {int(version)}, this dyclu reads version {VERSION}; "
             "install the dyclu that wrote it"
         )
-    body, digest = content[:-DIGEST], content[-DIGEST:]
+    # A view: a large policy is not copied only to leave out its digest.
+    body, digest = memoryview(content)[:-DIGEST], content[-DIGEST:]
     if hashlib.sha256(body).digest() != digest:
         raise DamagedFile(
             f"{target} is truncated or was altered: its contents do not match their digest; "
@@ -133,13 +134,14 @@ def _checked(content: bytes, target: Path) -> bytes:
     return body
 
 
-def _decoded(body: bytes) -> Saved:
-    _, line, content = body.split(b"\n", 2)
-    header = json.loads(line)
-    arrays, start = {}, 0
+def _decoded(content: bytes, body: memoryview) -> Saved:
+    line = content.index(b"\n") + 1
+    start = content.index(b"\n", line) + 1
+    header = json.loads(content[line:start])
+    arrays = {}
     for name, dtype, shape in header["arrays"]:
         count = math.prod(shape)
-        arrays[name] = np.frombuffer(content, dtype, count, start).reshape(shape).copy()
+        arrays[name] = np.frombuffer(body, dtype, count, start).reshape(shape).copy()
         start += arrays[name].nbytes
     return Saved(header["kind"], header["options"], header["state"], arrays)
 
@@ -168,14 +170,14 @@ def _replace(target: Path, content: bytes) -> None:
         if target.exists():
             draft.chmod(stat.S_IMODE(target.stat().st_mode))
         draft.replace(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
 
 
-def _sync_folder(folder: Path) -> None:
-    # The new name itself is durable only once the folder that holds it is.
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable: a new file's is only once its folder is."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

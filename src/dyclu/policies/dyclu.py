@@ -146,6 +146,16 @@ class DyClu(OneByOne):
         return self._noise().deviation
 
     @property
+    def window_delta(self) -> float:
+        """Chance of a false alarm at any one time."""
+        return self._alarm.delta
+
+    @property
+    def book(self) -> Segments:
+        """All segments as they are kept, stacked in arrays; to be read, never to be written."""
+        return self._book
+
+    @property
     def segments(self) -> tuple[Segment, ...]:
         """All segments, open and closed, by id; of those folded into others the ids are missing."""
         return tuple(self._book[int(row)] for row in self._book.by_id())

@@ -1,0 +1,300 @@
+"""HTTP: lets requests in, hands them to their tenant, and says what came of them."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from importlib import resources
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from dyclu.errors import FileError
+from dyclu.service import openapi, schema
+from dyclu.service.calls import CALLS, Asked, Call, problem
+from dyclu.service.keys import Caller, Keyring
+from dyclu.service.metrics import Requests, exposition
+from dyclu.service.patience import Patience
+from dyclu.service.reading import Reader
+from dyclu.service.refusal import Refusal
+from dyclu.service.settings import Settings
+from dyclu.service.tenant import Tenant
+from dyclu.service.views import Window
+from dyclu.storage import make_folder
+
+LOG = logging.getLogger("dyclu.service")
+
+ASSETS = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+_encode = msgspec.json.Encoder().encode
+Headers = Mapping[bytes, bytes]
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Service:
+    """All tenants of one process, and who may talk to them; if one cannot be opened, none is."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.keyring = Keyring(settings)
+        data = Path(settings.data)
+        make_folder(data)
+        self._lock = _locked(data)
+        try:
+            self.tenants = {name: _opened(name, data, settings) for name in settings.tenants}
+        except BaseException:
+            self._lock.close()
+            raise
+        self.windows = {name: Window(tenant) for name, tenant in self.tenants.items()}
+        self.requests = {name: Requests() for name in settings.tenants}
+        self.active = 0
+        self._patience = Patience(settings.body_timeout)
+
+    async def start(self) -> None:
+        """Begin to serve; from here on an event loop is needed."""
+        for tenant in self.tenants.values():
+            await tenant.start(snapshot_every=self.settings.snapshot_every)
+        self._patience.start()
+
+    async def stop(self) -> None:
+        """Drain and close every tenant."""
+        self._patience.stop()
+        await asyncio.gather(*(tenant.stop() for tenant in self.tenants.values()))
+        self._lock.close()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the service is not ready."""
+        troubles = (tenant.trouble for tenant in self.tenants.values())
+        return next((trouble for trouble in troubles if trouble), None)
+
+    def caller(self, headers: Headers) -> Caller:
+        """Return who asks, or refuse them."""
+        if not self.settings.keyed:
+            self._check_host(headers)
+        return self.keyring.caller(headers.get(b"authorization", b"").decode("latin-1"))
+
+    def _check_host(self, headers: Headers) -> None:
+        # Without keys, a web page whose name was made to point here must not get an answer.
+        host = headers.get(b"host", b"").decode("latin-1")
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        if name not in LOOPBACK and name != self.settings.host:
+            raise Refusal(421, "host", "without keys this answers on loopback names only")
+
+    async def body(self, request: Request, headers: Headers) -> bytes:
+        """Return the body of a request, or refuse it as soon as it is too much."""
+        kind = headers.get(b"content-type", b"")
+        if kind.partition(b";")[0].strip().lower() != b"application/json":
+            raise Refusal(415, "type", "send Content-Type: application/json", field="content-type")
+        most = self.settings.max_body
+        length = headers.get(b"content-length", b"")
+        if length.isdigit() and int(length) > most:
+            raise _too_large(most)
+        return await self._patience.lend(_read(request, most))
+
+
+def _opened(name: str, data: Path, settings: Settings) -> Tenant:
+    began = time.monotonic()
+    tenant = Tenant(name, data / name, settings.tenants[name])
+    seconds, line = time.monotonic() - began, tenant.state.total.seq
+    LOG.info("tenant %s is at line %d after %.1f s", name, line, seconds)
+    return tenant
+
+
+async def _read(request: Request, most: int) -> bytes:
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > most:
+            raise _too_large(most)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal(
+        413, "limit", f"the body is longer than {most} bytes (limit max_body)", field="body"
+    )
+
+
+def _locked(data: Path) -> IO[str]:
+    """Return a file whose lock says that this process writes here; it ends with the process."""
+    file = (data / "lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise FileError(f"another dyclu serve writes to {data}; stop it first") from None
+    return file
+
+
+def create_app(settings: Settings) -> Starlette:
+    """Return the service as an ASGI application, with all tenants opened."""
+    service = Service(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    routes = [
+        Route(call.path, _Endpoint(service, call), methods=[call.method], name=call.name)
+        for call in CALLS
+    ]
+    routes += [Route(path, _asset(*asset), methods=["GET"]) for path, asset in ASSETS.items()]
+    routes += [
+        Route("/healthz", _health, methods=["GET"]),
+        Route("/readyz", _ready(service), methods=["GET"]),
+        Route("/metrics", _metrics(service), methods=["GET"]),
+        Route("/openapi.json", _openapi(), methods=["GET"]),
+    ]
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _no_route},
+    )
+    app.router.redirect_slashes = False
+    app.state.service = service
+    return app
+
+
+class _Endpoint:
+    """One call as an ASGI application, which spares what Starlette would wrap around a function."""
+
+    def __init__(self, service: Service, call: Call) -> None:
+        self._service, self._call = service, call
+        self._reader = None if call.takes is None else Reader(call.takes)
+        self._done = 202 if call.method == "DELETE" else 200
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service, name = self._service, self._call.name
+        began, caller = time.perf_counter(), None
+        service.active += 1
+        try:
+            if service.active > service.settings.max_connections:
+                raise Refusal(503, "busy", "too many requests at once", retry_after=1)
+            headers = dict(scope["headers"])
+            caller = service.caller(headers)
+            response = await self._answer(Request(scope, receive), headers, caller)
+        except Refusal as refusal:
+            response = refused(refusal)
+        except ClientDisconnect:
+            response = refused(Refusal(400, "gone", "the body ended early", field="body"))
+        except Exception:
+            LOG.exception("%s failed", name)
+            response = refused(Refusal(500, "internal", "this should not happen; see the log"))
+        finally:
+            service.active -= 1
+        if caller is not None:
+            taken = time.perf_counter() - began
+            service.requests[caller.tenant].count(name, response.status_code, taken)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request, headers: Headers, caller: Caller) -> Response:
+        if self._call.writes:
+            caller.must_write()
+        body = None
+        if self._reader is not None:
+            body = self._reader.read(await self._service.body(request, headers))
+        asked = Asked(
+            self._service.tenants[caller.tenant],
+            self._service.windows[caller.tenant],
+            request.path_params,
+            request.query_params if self._call.query else {},
+            body,
+        )
+        return answered(await self._call.answer(asked), self._done)
+
+
+def answered(answer: Any, status: int = 200) -> Response:
+    """Return an answer as JSON."""
+    return Response(_encode(answer), status, media_type="application/json")
+
+
+def refused(refusal: Refusal) -> Response:
+    """Return a refusal as JSON."""
+    response = answered(schema.Refused(problem(refusal)), refusal.status)
+    if refusal.retry_after is not None:
+        response.headers["Retry-After"] = str(refusal.retry_after)
+    if refusal.status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+async def _no_route(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    response = refused(Refusal(error.status_code, "route", error.detail, field="path"))
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _asset(name: str, kind: str) -> Handler:
+    content = resources.files("dyclu.service").joinpath("dashboard", name).read_bytes()
+
+    async def show(_: Request) -> Response:
+        return Response(content, headers={**HEADERS, "Content-Type": kind})
+
+    return show
+
+
+async def _health(_: Request) -> Response:
+    return answered(schema.Health("ok"))
+
+
+def _ready(service: Service) -> Handler:
+    async def ready(_: Request) -> Response:
+        if service.trouble is None:
+            return answered(schema.Health("ok"))
+        return answered(schema.Health("unavailable", service.trouble), 503)
+
+    return ready
+
+
+def _metrics(service: Service) -> Handler:
+    async def metrics(request: Request) -> Response:
+        try:
+            tenant = service.caller(dict(request.scope["headers"])).tenant
+        except Refusal as refusal:
+            return refused(refusal)
+        text = exposition(service.tenants[tenant], service.requests[tenant])
+        return Response(text, media_type="text/plain; version=0.0.4")
+
+    return metrics
+
+
+def _openapi() -> Handler:
+    content = _encode(openapi.document())
+
+    async def show(_: Request) -> Response:
+        return Response(content, media_type="application/json")
+
+    return show

@@ -1,0 +1,237 @@
+"""The commands ``dyclu serve | key | replay | export | loadtest``; `dyclu.cli` mounts them.
+
+What a command needs is imported when it runs: without the extra ``service`` they say so, and
+``dyclu --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dyclu.errors import MissingExtra, OptionError
+
+Manners = Callable[[], AbstractContextManager[None]]
+Config = Annotated[
+    Path | None,
+    typer.Option(help="A TOML file with the settings.", metavar="FILE", envvar="DYCLU_CONFIG"),
+]
+
+
+def mount(app: typer.Typer, manners: Callable[[], Any]) -> None:
+    """Add the commands to the command line; `manners` decorates each of them."""
+    for command in (serve, key, replay, export, loadtest):
+        app.command()(manners()(_with_extra()(command)))
+
+
+@contextmanager
+def _with_extra() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"this command needs {error.name}: pip install 'dyclu[service]'"
+        ) from None
+
+
+def serve(
+    config: Config = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port; 0 takes any free one.", show_default="8321")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder for journals and snapshots.", show_default="dyclu-data"),
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Which policy serves.", show_default="linucb")
+    ] = None,
+    dim: Annotated[int | None, typer.Option(help="Number of features of an arm.")] = None,
+    options: Annotated[
+        str | None, typer.Option(help="What it is made with: noise=0.1,window=30", metavar="LIST")
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            help="online, or shadow to learn from your own choices.", show_default="online"
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Share of decisions taken at random.", show_default="0")
+    ] = None,
+    reward_wait: Annotated[
+        float | None, typer.Option(help="Seconds a reward is waited for.", show_default="86400")
+    ] = None,
+    default_reward: Annotated[
+        float | None, typer.Option(help="Learnt of decisions without a reward.")
+    ] = None,
+    log_arms: Annotated[
+        bool | None, typer.Option("--log-arms", help="Keep all offered arms in the journal.")
+    ] = None,
+) -> None:
+    """Serve decisions over HTTP; nothing acknowledged is ever lost.
+
+    Settings come from flags, then from variables (DYCLU_PORT), then from a TOML file. Several
+    tenants, keys and limits are set up in the file. Stop it with Ctrl-C or SIGTERM, or kill it.
+    """
+    from dyclu.service.serve import serve as run
+    from dyclu.service.settings import described, settings
+
+    flags = {
+        "host": host, "port": port, "data": None if data is None else str(data), "policy": policy,
+        "dim": dim, "options": options, "mode": mode, "epsilon": epsilon,
+        "reward_wait": reward_wait, "default_reward": default_reward, "log_arms": log_arms,
+    }  # fmt: skip
+    told = settings(flags, environment=os.environ, file=config)
+    for line in described(told):
+        typer.echo(line)
+    run(told, say=typer.echo)
+
+
+def key(
+    role: Annotated[str, typer.Option(help="read-write or read-only.")] = "read-write",
+) -> None:
+    """Make an API key: the key for the caller, its digest for the settings."""
+    from dyclu.service.keys import digest, new_key
+
+    made = new_key()
+    typer.echo(f"key: {made}")
+    typer.echo("for the settings, under a [[tenants.NAME.keys]] line:")
+    typer.echo(f'digest = "{digest(made)}"\nrole = "{role}"')
+
+
+def replay(
+    journal: Annotated[Path, typer.Argument(help="journal.db of a tenant.")],
+    policy: Annotated[
+        str | None, typer.Option(help="Another policy.", show_default="the same")
+    ] = None,
+    options: Annotated[
+        str | None, typer.Option(help="What it is made with: noise=0.1,window=30", metavar="LIST")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Save what it has learnt.", metavar="FILE")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead.")
+    ] = False,
+) -> None:
+    """Let another policy live through a journal, and tell what would have changed.
+
+    Compares errors of prediction and changes noticed. Where all offered arms were kept
+    (--log-arms), also how often it would have chosen the same, and what that would have earned.
+    Reads only; the service may go on.
+    """
+    import json
+
+    from dyclu.service.replay import replay as run
+    from dyclu.service.settings import as_options
+    from dyclu.service.state import PolicySpec
+    from dyclu.service.store import JournalReader
+
+    reader = JournalReader(journal)
+    noted = reader.facts().served
+    if not noted:
+        raise OptionError(f"{journal} was never served, so there is nothing to compare with")
+    served = PolicySpec(**json.loads(noted))
+    told = served.options if policy is None else {}
+    told = told if options is None else told | as_options(options)
+    other = PolicySpec(policy or served.name, served.dim, told)
+    with _bar("replaying", reader.last()) as progress:
+        report = run(reader, served, other, progress=progress)
+    if save is not None:
+        report.other.policy.save(save)
+    if as_json:
+        typer.echo(json.dumps(report.numbers(), indent=2))
+    else:
+        _print(report.numbers())
+
+
+def export(
+    journal: Annotated[Path, typer.Argument(help="journal.db of a tenant.")],
+    out: Annotated[Path, typer.Argument(help="File to write: .csv or .parquet.")],
+) -> None:
+    """Write decisions and rewards as a table, CSV or Parquet.
+
+    One row per decision or observation, with its reward if there is one yet. Reads only; the
+    service may go on.
+    """
+    from dyclu.service.export import export as run
+    from dyclu.service.store import JournalReader
+
+    reader = JournalReader(journal)
+    with _bar("exporting", reader.last()) as progress:
+        rows = run(reader, out, progress=progress)
+    typer.echo(f"written: {out} ({rows} rows)")
+
+
+def loadtest(
+    url: Annotated[
+        str, typer.Argument(help="Where the service listens.")
+    ] = "http://127.0.0.1:8321",
+    users: Annotated[int, typer.Option(help="How many users there are.", min=1)] = 1000,
+    tastes: Annotated[int, typer.Option(help="How many tastes they share.", min=1)] = 10,
+    arms: Annotated[int, typer.Option(help="Arms offered at a time.", min=1, max=500)] = 10,
+    noise: Annotated[float, typer.Option(help="Standard deviation of the rewards.", min=0)] = 0.1,
+    clients: Annotated[int, typer.Option(help="Connections at the same time.", min=1)] = 64,
+    seconds: Annotated[float, typer.Option(help="How long.", min=0.1)] = 10.0,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Rounds begun per second.", show_default="as many as are answered"),
+    ] = None,
+    no_rewards: Annotated[bool, typer.Option("--no-rewards", help="Decisions alone.")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same population.", min=0)] = 0,
+    key: Annotated[
+        str | None, typer.Option(help="API key, if it needs one.", envvar="DYCLU_KEY")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead.")
+    ] = False,
+) -> None:
+    """Put a running service under load, and tell how it was served.
+
+    A simulated population asks for decisions and rewards them. Use a service with a folder of its
+    own: what is learnt is as durable as everything else.
+    """
+    import asyncio
+    import json
+
+    from dyclu.service.loadtest import Load, load
+
+    wanted = Load(
+        users=users, tastes=tastes, arms=arms, noise=noise, clients=clients, seconds=seconds,
+        rate=rate, rewards=not no_rewards, seed=seed,
+    )  # fmt: skip
+    with _bar("asking", seconds) as progress:
+        served = asyncio.run(load(url, wanted, key=key, progress=progress))
+    if as_json:
+        typer.echo(json.dumps(served.numbers(), indent=2))
+    else:
+        _print(served.numbers())
+
+
+@contextmanager
+def _bar(name: str, total: float) -> Iterator[Callable[[float], None]]:
+    """Show on stderr how far something has come."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(name, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def _print(numbers: dict[str, Any]) -> None:
+    for name, value in numbers.items():
+        words = name.replace("_", " ")
+        if isinstance(value, dict):
+            value = ", ".join(f"{key} {part}" for key, part in value.items()) or "none"
+        typer.echo(f"{words:26} {'–' if value is None else value}")

@@ -1,0 +1,361 @@
+"use strict";
+// Asks the service once a second and draws what it says. No library, no state but this.
+
+const EVERY = 1000, MAP_EVERY = 3000, ROWS = 50;
+const WIDTH = 600, HEIGHT = 180, LEFT = 46, BOTTOM = 22, TOP = 10;
+const $ = (id) => document.getElementById(id);
+const view = { span: "seconds", since: 0, changes: [], user: null, activity: null, mapped: 0, version: 0 };
+
+// --- asking -----------------------------------------------------------------------------------
+
+class Refused extends Error {
+  constructor(status, message) { super(message); this.status = status; }
+}
+
+async function ask(path) {
+  const key = sessionStorage.getItem("dyclu-key");
+  const headers = key ? { Authorization: `Bearer ${key}` } : {};
+  const response = await fetch(path, { headers, cache: "no-store" });
+  const answer = await response.json();
+  if (!response.ok) throw new Refused(response.status, answer.error.message);
+  return answer;
+}
+
+async function look() {
+  if (!document.hidden) {
+    try {
+      await refresh();
+    } catch (error) {
+      trouble(error);
+    }
+  }
+  setTimeout(look, EVERY);
+}
+
+async function refresh() {
+  const [policy, activity, changes] = await Promise.all([
+    ask("v1/policy"), ask("v1/activity"), ask(`v1/changes?since=${view.since}`),
+  ]);
+  $("login").hidden = true;
+  $("main").hidden = false;
+  view.activity = activity;
+  showPolicy(policy);
+  showActivity();
+  showChanges(changes);
+  if (Date.now() - view.mapped > MAP_EVERY) {
+    view.mapped = Date.now();
+    showMap(await ask("v1/models"), policy);
+  }
+  if (view.user !== null) await showUser(view.user);
+}
+
+function trouble(error) {
+  const locked = error instanceof Refused && error.status === 401;
+  $("login").hidden = !locked;
+  $("main").hidden = locked;
+  $("dot").className = "dot bad";
+  $("state").textContent = locked ? "needs a key" : "does not answer";
+}
+
+// --- numbers ----------------------------------------------------------------------------------
+
+const number = (value, digits = 3) =>
+  value === null || value === undefined || Number.isNaN(value) ? "–"
+    : Number.isInteger(value) ? value.toLocaleString("en")
+    : value.toLocaleString("en", { maximumSignificantDigits: digits });
+const short = (value) => value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 3 });
+const clock = (seconds) =>
+  new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+function showPolicy(policy) {
+  view.version = policy.version;
+  $("tenant").textContent = policy.tenant === "default" ? "" : policy.tenant;
+  $("policy").textContent = `${policy.policy}${policy.mode === "shadow" ? ", in the shadow" : ""}` +
+    `${policy.epsilon ? `, ${number(100 * policy.epsilon)} % at random` : ""}`;
+  $("dot").className = policy.healthy ? "dot ok" : "dot bad";
+  $("state").textContent = policy.rebuilding ? "learning anew without an erased user"
+    : policy.healthy ? "well" : "cannot write";
+  $("users").textContent = number(policy.users);
+  $("pending").textContent = number(policy.pending);
+  $("changes-total").textContent = number(policy.changes);
+  $("agreement-tile").hidden = policy.agreement === null;
+  $("agreement").textContent = policy.agreement === null ? "" : `${number(100 * policy.agreement)} %`;
+  $("warnings").hidden = policy.warnings.length === 0;
+  $("warnings").textContent = policy.warnings.join("\n");
+}
+
+// --- charts -----------------------------------------------------------------------------------
+
+function draw(parent, name, attributes, text) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  parent.append(node);
+  return node;
+}
+
+// Stretches of equal length over the whole span, empty ones too, some of them joined.
+function stretches() {
+  const { now, seconds, minutes } = view.activity;
+  const [found, unit, length, join] = view.span === "seconds"
+    ? [seconds, 1, 600, 5] : [minutes, 60, 1440, 10];
+  const first = Math.floor(now / unit) - length + 1;
+  const rows = Array.from({ length: length / join }, (_, i) => ({
+    at: (first + i * join) * unit, decisions: 0, rewards: 0, reward_sum: 0, changes: 0,
+  }));
+  for (const bucket of found) {
+    const row = rows[Math.floor((Math.round(bucket.at / unit) - first) / join)];
+    if (!row) continue;
+    for (const name of ["decisions", "rewards", "reward_sum", "changes"]) row[name] += bucket[name];
+  }
+  return { rows, seconds: unit * join };
+}
+
+function showActivity() {
+  const { rows, seconds } = stretches();
+  const recent = view.activity.seconds.filter((one) => one.at > view.activity.now - 12 && one.at <= view.activity.now - 1);
+  const rate = (name) => recent.reduce((sum, one) => sum + one[name], 0) / 10;
+  $("decisions-rate").textContent = number(rate("decisions"));
+  $("rewards-rate").textContent = number(rate("rewards"));
+  const minute = view.activity.seconds.filter((one) => one.at > view.activity.now - 60);
+  const rewards = minute.reduce((sum, one) => sum + one.rewards, 0);
+  $("mean-reward").textContent = rewards
+    ? number(minute.reduce((sum, one) => sum + one.reward_sum, 0) / rewards) : "–";
+
+  const past = rows.slice(0, -1);
+  const mean = (row) => (row.rewards ? row.reward_sum / row.rewards : null);
+  chart("traffic", past, [
+    { name: "decisions", kind: "decisions", value: (row) => row.decisions / seconds },
+    { name: "rewards", kind: "rewards", value: (row) => row.rewards / seconds },
+  ], { zero: true });
+  chart("reward", past, [{ name: "mean reward", kind: "decisions", value: mean }], {});
+  chart("alarms", rows, [{ name: "changes", kind: "bar", value: (row) => row.changes }], { zero: true });
+}
+
+// The least of 1, 2, 5 times a power of ten that cuts a range into at most four.
+function step(range) {
+  const power = 10 ** Math.floor(Math.log10(range / 4));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((one) => range / one <= 4);
+}
+
+function chart(id, rows, curves, { zero }) {
+  const svg = $(id);
+  svg.replaceChildren();
+  const all = curves.flatMap((curve) => rows.map(curve.value)).filter((value) => value !== null);
+  let low = Math.min(...all, zero ? 0 : Infinity), high = Math.max(...all, zero ? 1 : -Infinity);
+  if (all.length === 0 && !zero) [low, high] = [0, 1];
+  if (high - low < 1e-9) [low, high] = [low - 0.5, high + 0.5];
+  const tick = step(high - low);
+  low = Math.floor(low / tick + 1e-9) * tick;
+  high = Math.ceil(high / tick - 1e-9) * tick;
+  const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (value - low) / (high - low));
+  const x = (i) => LEFT + (WIDTH - LEFT - 8) * (i + 0.5) / rows.length;
+  for (let value = low; value <= high + tick / 2; value += tick) {
+    draw(svg, "line", { class: "grid", x1: LEFT, x2: WIDTH - 8, y1: y(value), y2: y(value) });
+    draw(svg, "text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, short(Math.abs(value) < tick / 2 ? 0 : value));
+  }
+  for (const part of [0, 0.5, 1]) {
+    const i = Math.round(part * (rows.length - 1));
+    const anchor = part === 0 ? "start" : part === 1 ? "end" : "middle";
+    const time = new Date(rows[i].at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+    draw(svg, "text", { x: part === 1 ? WIDTH - 8 : part === 0 ? LEFT : x(i), y: HEIGHT - 5, "text-anchor": anchor }, time);
+  }
+  for (const curve of curves) {
+    if (curve.kind === "bar") bars(svg, rows, curve, x, y);
+    else line(svg, rows, curve, x, y);
+  }
+  readable(svg, $(`${id}-read`), rows, curves);
+}
+
+function line(svg, rows, curve, x, y) {
+  let path = "", pen = "M";
+  rows.forEach((row, i) => {
+    const value = curve.value(row);
+    if (value === null) { pen = "M"; return; }
+    path += `${pen}${x(i).toFixed(1)} ${y(value).toFixed(1)}`;
+    // A lone value between gaps would draw nothing.
+    if (pen === "M") path += "h0.01";
+    pen = "L";
+  });
+  draw(svg, "path", { class: `curve ${curve.kind}`, d: path });
+}
+
+function bars(svg, rows, curve, x, y) {
+  const width = Math.max(1.5, (WIDTH - LEFT - 8) / rows.length - 1);
+  rows.forEach((row, i) => {
+    const value = curve.value(row);
+    if (value) draw(svg, "rect", { class: "bar", x: x(i) - width / 2, y: y(value), width, height: y(0) - y(value) });
+  });
+}
+
+function readable(svg, output, rows, curves) {
+  svg.onpointermove = (event) => {
+    const box = svg.getBoundingClientRect();
+    const at = ((event.clientX - box.left) / box.width * WIDTH - LEFT) / (WIDTH - LEFT - 8);
+    const row = rows[Math.min(rows.length - 1, Math.max(0, Math.floor(at * rows.length)))];
+    output.textContent = `${clock(row.at)}: ` + curves.map((one) => `${number(one.value(row))} ${curves.length > 1 ? one.name : ""}`.trim()).join(", ");
+  };
+  svg.onpointerleave = () => { output.textContent = ""; };
+}
+
+// --- models -----------------------------------------------------------------------------------
+
+function showMap(map, policy) {
+  const svg = $("map"), models = map.models;
+  svg.replaceChildren();
+  $("map-note").textContent = models.length === 0
+    ? (policy.rewards ? "This policy keeps no groups of users." : "Nothing has been learnt yet.")
+    : `${number(map.total)} ${map.total === 1 ? "model" : "models"}` +
+      `${map.users_elsewhere ? `; ${number(map.users_elsewhere)} users follow none of those shown` : ""}. Alike ones are close together.`;
+  if (models.length === 0) return;
+  const most = Math.max(...models.map((one) => one.users), 1);
+  const radius = (one) => 6 + 34 * Math.sqrt(one.users / most);
+  const spread = (name, length) => {
+    const values = models.map((one) => one[name]);
+    const low = Math.min(...values), high = Math.max(...values), room = length - 96;
+    return (one) => 48 + (high - low < 1e-12 ? room / 2 : room * (one[name] - low) / (high - low));
+  };
+  const x = spread("x", 600), y = spread("y", 520);
+  for (const one of models) {
+    const circle = draw(svg, "circle", {
+      class: one.growth > 0 ? "model growing" : "model", cx: x(one), cy: y(one), r: radius(one), tabindex: 0,
+    });
+    const told = `model ${one.id}: ${number(one.users)} users, ${number(one.observations)} observations` +
+      `${one.growth ? `, ${one.growth > 0 ? "+" : "−"}${Math.abs(one.growth)} within a minute` : ""}`;
+    draw(circle, "title", {}, told);
+    circle.onpointerenter = circle.onfocus = () => { $("map-read").textContent = told; };
+    circle.onpointerleave = circle.onblur = () => { $("map-read").textContent = ""; };
+  }
+  const labelled = [];
+  for (const one of models) {
+    const [cx, cy] = [x(one), y(one)];
+    if (radius(one) < 12 || labelled.some(([a, b]) => Math.hypot(a - cx, b - cy) < 24)) continue;
+    labelled.push([cx, cy]);
+    draw(svg, "text", { class: "label", x: cx, y: cy + 4 }, number(one.users));
+  }
+}
+
+// --- people -----------------------------------------------------------------------------------
+
+function cell(row, text) {
+  const node = document.createElement("td");
+  node.textContent = text;
+  row.append(node);
+  return node;
+}
+
+function showChanges({ latest, changes }) {
+  if (latest < view.since) { view.since = 0; view.changes = []; return; }
+  const first = view.since === 0;
+  view.since = latest;
+  if (changes.length === 0 && !first) return;
+  view.changes = [...changes.reverse(), ...view.changes].slice(0, ROWS);
+  const fresh = first ? 0 : changes.length;
+  $("no-changes").hidden = view.changes.length > 0;
+  $("changes").replaceChildren(...view.changes.map((one, i) => changeRow(one, i < fresh)));
+}
+
+function changeRow(one, fresh) {
+  const row = document.createElement("tr");
+  row.className = fresh ? "new" : "";
+  row.dataset.user = one.user;
+  cell(row, clock(one.at));
+  const button = document.createElement("button");
+  button.textContent = one.user;
+  button.onclick = () => choose(one.user);
+  cell(row, "").append(button);
+  cell(row, one.before ?? "–");
+  cell(row, one.after ?? "–");
+  cell(row, one.certainty === null ? "–" : `≥ ${number(100 * one.certainty)} %`);
+  if (fresh) setTimeout(() => { row.className = ""; }, 3000);
+  return row;
+}
+
+async function choose(user) {
+  view.user = user;
+  $("who").value = user;
+  await showUser(user);
+}
+
+async function showUser(user) {
+  try {
+    const found = await ask(`v1/users/${encodeURIComponent(user)}`);
+    if (view.user === user) drawUser(found);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    view.user = null;
+    $("user").hidden = true;
+    $("user-note").hidden = false;
+    $("user-note").textContent = `${user}: ${error.message}`;
+  }
+}
+
+function drawUser(user) {
+  $("user").hidden = false;
+  $("user-note").hidden = true;
+  $("user-name").textContent = user.user;
+  const facts = {
+    decisions: number(user.decisions), rewards: number(user.rewards), "mean reward": number(user.mean_reward),
+    "last seen": user.last_seen ? clock(user.last_seen) : "–", changes: number(user.changes.length),
+    "data shared with": `${number(user.neighbours_total)} segments`,
+  };
+  for (const one of user.belief.slice(0, 3)) {
+    facts[`follows model ${one.model}`] = `${number(100 * one.probability)} %`;
+  }
+  $("user-facts").replaceChildren(...Object.entries(facts).map(([name, value]) => {
+    const node = document.createElement("div");
+    for (const [kind, text] of [["dt", name], ["dd", value]]) {
+      const part = document.createElement(kind);
+      part.textContent = text;
+      node.append(part);
+    }
+    return node;
+  }));
+  drawTimeline(user.segments);
+}
+
+function drawTimeline(segments) {
+  const svg = $("timeline");
+  svg.replaceChildren();
+  svg.toggleAttribute("hidden", segments.length === 0);
+  if (segments.length === 0) { $("user-segments").replaceChildren(); return; }
+  const low = segments[0].opened;
+  const high = Math.max(low + 1, view.version);
+  const x = (at) => 10 + 580 * (at - low) / (high - low);
+  segments.forEach((one) => {
+    const end = one.closed ?? high;
+    const bar = draw(svg, "rect", {
+      class: one.closed === null ? "stretch open" : "stretch", x: x(one.opened) + 1, y: 30,
+      width: Math.max(2, x(end) - x(one.opened) - 2), height: 44, rx: 4,
+    });
+    draw(bar, "title", {}, `segment ${one.id}: ${one.observations} observations`);
+    if (x(end) - x(one.opened) > 40) draw(svg, "text", { class: "label", x: (x(one.opened) + x(end)) / 2, y: 57 }, one.id);
+  });
+  draw(svg, "text", { x: 10, y: 20 }, "segments between changes, by rewards of all users");
+  draw(svg, "text", { x: 10, y: 96 }, number(low));
+  draw(svg, "text", { x: 590, y: 96, "text-anchor": "end" }, "now");
+  $("user-segments").replaceChildren(...segments.slice(-12).map((one) => {
+    const item = document.createElement("li");
+    const count = `${number(one.observations)} ${one.observations === 1 ? "observation" : "observations"}`;
+    item.textContent = `segment ${one.id}: ${count}, ` +
+      (one.closed === null ? `since reward ${number(one.opened)}` : `from reward ${number(one.opened)} to ${number(one.closed)}`);
+    return item;
+  }));
+}
+
+// --- beginning --------------------------------------------------------------------------------
+
+for (const span of ["seconds", "minutes"]) {
+  $(`span-${span}`).onclick = () => {
+    view.span = span;
+    for (const other of ["seconds", "minutes"]) $(`span-${other}`).setAttribute("aria-pressed", String(other === span));
+    if (view.activity) showActivity();
+  };
+}
+$("lookup").onsubmit = (event) => { event.preventDefault(); if ($("who").value) choose($("who").value.trim()); };
+$("login").onsubmit = (event) => {
+  event.preventDefault();
+  sessionStorage.setItem("dyclu-key", $("key").value.trim());
+  refresh().catch(trouble);
+};
+look();

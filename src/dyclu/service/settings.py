@@ -1,0 +1,250 @@
+"""Settings: from flags, the environment and a TOML file, in that order.
+
+::
+
+    host = "127.0.0.1"              # anything but a loopback address needs keys
+    port = 8321
+    data = "dyclu-data"             # one folder per tenant is made in it
+
+    [tenants.shop]
+    policy = "dyclu"
+    dim = 25
+    options = {noise = 0.1}         # what the policy is made with
+    epsilon = 0.05
+
+    [[tenants.shop.keys]]
+    digest = "sha256:..."           # `dyclu key` prints a new key and this line
+    role = "read-write"
+
+The variable of a setting is its name in capitals after ``DYCLU_``: ``DYCLU_PORT``. Flags and
+variables that speak of one tenant (``--policy``, ``DYCLU_DIM``) mean the tenant ``default``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from dyclu.errors import FileError, OptionError
+from dyclu.service.schema import ID, Mode, Role
+from dyclu.service.state import PolicySpec
+
+DEFAULT = "default"
+LIVE_KEYS = 2
+"""Keys of one role that a tenant may have: the one in use and the one it is replaced by."""
+
+Whole = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+class Key(Struct, frozen=True, forbid_unknown_fields=True):
+    """A key by its digest; the key itself is nowhere."""
+
+    digest: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
+    role: Role
+
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is refused as too much."""
+
+    max_arms: Whole = 1000
+    max_ranked: Whole = 100
+    max_batch: Whole = 1000
+    max_norm: Annotated[float, Meta(gt=0, le=1e6)] = 1e3
+    max_reward: Annotated[float, Meta(gt=0, le=1e12)] = 1e6
+    max_pending: Whole = 250_000
+    max_users: Whole = 1_000_000
+    max_queue: Whole = 4096
+
+
+class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """One tenant: its policy, how it decides, and who may ask."""
+
+    dim: Annotated[int, Meta(ge=1, le=10_000)]
+    policy: str = "linucb"
+    options: dict[str, Any] = {}
+    mode: Mode = "online"
+    epsilon: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    reward_wait: Annotated[float, Meta(gt=0, le=10 * 365 * 86400)] = 86400.0
+    default_reward: float | None = None
+    log_arms: bool = False
+    limits: Limits = Limits()
+    keys: list[Key] = []
+
+    def spec(self) -> PolicySpec:
+        """Return which policy serves."""
+        return PolicySpec(self.policy, self.dim, self.options)
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything `dyclu serve` can be told.
+
+    Examples
+    --------
+    >>> told = settings({"dim": "3", "policy": "dyclu", "noise": "0.1"}, environment={})
+    Traceback (most recent call last):
+        ...
+    dyclu.errors.OptionError: setting noise is not known
+    >>> told = settings({"dim": "3", "policy": "dyclu"}, environment={"DYCLU_PORT": "80"})
+    >>> told.port, told.tenants["default"].policy
+    (80, 'dyclu')
+    """
+
+    tenants: dict[str, TenantSettings]
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8321
+    data: str = "dyclu-data"
+    max_body: Whole = 2_000_000
+    body_timeout: Seconds = 10.0
+    max_connections: Whole = 1000
+    snapshot_every: Seconds = 300.0
+
+    def __post_init__(self) -> None:
+        if not self.tenants:
+            raise OptionError("no tenant is set up; pass --dim, or name tenants in the TOML file")
+        for name, tenant in self.tenants.items():
+            _check_name(name)
+            _check_tenant(name, tenant)
+        self._check_keys()
+
+    def _check_keys(self) -> None:
+        digests = [key.digest for tenant in self.tenants.values() for key in tenant.keys]
+        if len(set(digests)) < len(digests):
+            raise OptionError("a key is listed twice; a key says which tenant is meant")
+        if (digests or len(self.tenants) > 1) and not all(t.keys for t in self.tenants.values()):
+            raise OptionError(
+                "a tenant has no key; once there are keys, or several tenants, each needs one: "
+                "`dyclu key` makes one"
+            )
+        if not digests and not _is_loopback(self.host):
+            raise OptionError(
+                f"host is {self.host}, and without keys anybody there could read and write; "
+                "set up keys (`dyclu key` makes one), or bind to 127.0.0.1"
+            )
+
+    @property
+    def keyed(self) -> bool:
+        """Whether requests need a key."""
+        return any(tenant.keys for tenant in self.tenants.values())
+
+
+_OF_SERVICE = frozenset(Settings.__struct_fields__) - {"tenants"}
+_OF_TENANT = frozenset(TenantSettings.__struct_fields__) - {"limits"}
+
+
+def settings(
+    flags: Mapping[str, Any], *, environment: Mapping[str, str], file: Path | None = None
+) -> Settings:
+    """Return the settings; what is None among the flags was not given."""
+    told: dict[str, Any] = _from_file(file) if file else {}
+    variables = {
+        name: environment[f"DYCLU_{name.upper()}"]
+        for name in sorted(_OF_SERVICE | _OF_TENANT)
+        if f"DYCLU_{name.upper()}" in environment
+    }
+    for layer in (variables, {k: v for k, v in flags.items() if v is not None}):
+        told = _over(told, layer)
+    try:
+        return msgspec.convert(told, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise OptionError(f"settings: {error}") from None
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"cannot read {file} ({error.strerror}); check the path") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FileError(f"{file} is not TOML ({error})") from None
+
+
+def _over(told: dict[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with those of a layer laid over them."""
+    for name in layer:
+        if name not in _OF_SERVICE | _OF_TENANT:
+            raise OptionError(f"setting {name} is not known")
+    service = {name: value for name, value in layer.items() if name in _OF_SERVICE}
+    tenant = {name: _plain(name, value) for name, value in layer.items() if name in _OF_TENANT}
+    told = {**told, **service}
+    tenants = told.get("tenants", {})
+    if tenant:
+        if set(tenants) - {DEFAULT}:
+            raise OptionError(
+                f"{', '.join(tenant)} would be of the tenant {DEFAULT!r}, but the file sets up "
+                f"{', '.join(tenants)}; say it in the file"
+            )
+        tenants = {DEFAULT: {**tenants.get(DEFAULT, {}), **tenant}}
+    return {**told, "tenants": tenants}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return options (``noise=0.1,window=30``) and keys (``digest role, ...``) as tables."""
+    if name == "options" and isinstance(value, str):
+        return as_options(value)
+    if name == "keys" and isinstance(value, str):
+        words = [part.split() for part in value.split(",")]
+        return [dict(zip(("digest", "role"), pair, strict=False)) for pair in words]
+    return value
+
+
+def as_options(text: str) -> dict[str, Any]:
+    """Return a policy's options from ``name=value,…``.
+
+    >>> as_options("noise=0.1,window=30,shared=true")
+    {'noise': 0.1, 'window': 30, 'shared': True}
+    """
+    try:
+        return tomllib.loads("\n".join(text.split(",")))
+    except tomllib.TOMLDecodeError as error:
+        raise OptionError(
+            f"options are {text!r}, expected name=value,name=value ({error})"
+        ) from None
+
+
+def described(told: Settings) -> list[str]:
+    """Return the settings as lines to print; keys are shown by the beginning of their digest."""
+    lines = [f"{name} = {getattr(told, name)}" for name in sorted(_OF_SERVICE)]
+    for name, tenant in told.tenants.items():
+        keys = ", ".join(f"{key.digest[:15]}… {key.role}" for key in tenant.keys)
+        lines += [
+            f"[{name}] {setting} = {keys or 'none' if setting == 'keys' else value}"
+            for setting, value in msgspec.structs.asdict(tenant).items()
+        ]
+    return lines
+
+
+def _check_name(name: str) -> None:
+    # The name becomes a folder's.
+    if len(name) > 64 or not re.fullmatch(ID, name):
+        raise OptionError(f"tenant {name!r}: expected a short name of letters, digits, _ and -")
+
+
+def _check_tenant(name: str, tenant: TenantSettings) -> None:
+    try:
+        tenant.spec().make()
+    except TypeError as error:
+        raise OptionError(f"tenant {name}: {error}; see the policy's options") from None
+    default = tenant.default_reward
+    if default is not None and not abs(default) <= tenant.limits.max_reward:
+        raise OptionError(f"tenant {name}: default_reward is {default}, beyond max_reward")
+    for role in ("read-only", "read-write"):
+        if sum(key.role == role for key in tenant.keys) > LIVE_KEYS:
+            raise OptionError(
+                f"tenant {name} has more than {LIVE_KEYS} {role} keys; remove those that were "
+                "replaced"
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,144 @@
+"""Snapshots: a `State` on disk, so that a start need not replay the whole journal.
+
+A snapshot is two files, written one after the other, each atomic and with a digest of its own:
+``<epoch>-<line>.policy`` is what `policy.save` writes, ``<epoch>-<line>.state`` the rest. The epoch
+counts erasures. A snapshot is used only if both files are whole, were made for the policy that the
+settings name, and since the last erasure; otherwise the one before it is, and in the end the
+journal alone. Nothing depends on a snapshot but time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from dyclu import policies
+from dyclu.errors import FileError
+from dyclu.service.state import PolicySpec, State
+from dyclu.service.store import JournalReader
+from dyclu.storage import Saved, make_folder, read, trusting, write
+
+LOG = logging.getLogger("dyclu.service")
+
+JOURNAL, SNAPSHOTS = "journal.db", "snapshots"
+"""Names in a tenant's folder."""
+
+KIND = "service-state"
+KEPT = 2
+"""Snapshots kept: the latest, and one to fall back on."""
+
+
+class Snapshots:
+    """The snapshots of one tenant.
+
+    Examples
+    --------
+    >>> spec = PolicySpec("linucb", 2, {"alpha": 0.5})
+    >>> snapshots = Snapshots(Path("snapshots"), spec)
+    >>> snapshots.write(State(spec.make()), epoch=0)
+    >>> snapshots.latest(epoch=0).total.seq
+    0
+    """
+
+    def __init__(self, folder: Path, spec: PolicySpec) -> None:
+        self.folder, self.spec = folder, spec
+        self.complaints: list[str] = []
+        make_folder(folder)
+
+    def write(self, state: State, *, epoch: int) -> None:
+        """Write the state as it is now, and remove those that are no longer needed."""
+        stem = self.folder / f"{epoch:08d}-{state.total.seq:020d}"
+        state.policy.save(stem.with_suffix(".policy"))
+        told, arrays = state.dump()
+        write(stem.with_suffix(".state"), Saved(KIND, {"spec": asdict(self.spec)}, told, arrays))
+        self.purge(epoch=epoch)
+
+    def latest(self, *, epoch: int, upto: int | None = None) -> State | None:
+        """Return the latest whole snapshot not beyond line `upto`, or None; complain of others."""
+        for stem in self._found(epoch):
+            if upto is not None and int(stem.name.partition("-")[2]) > upto:
+                self._complain(
+                    f"snapshot {stem.name} is ahead of the journal, which ends at {upto}"
+                )
+                continue
+            try:
+                state = self._read(stem)
+            except (FileError, OSError) as error:
+                self._complain(f"snapshot {stem.name} is not used: {error}")
+                continue
+            if state is not None:
+                return state
+        return None
+
+    def _read(self, stem: Path) -> State | None:
+        saved = read(stem.with_suffix(".state"))
+        if saved.kind != KIND or saved.options["spec"] != asdict(self.spec):
+            LOG.warning("snapshot %s was made by another policy; it is not used", stem.name)
+            return None
+        policy = policies.load(stem.with_suffix(".policy"))
+        with trusting(stem):
+            return State.restored(policy, saved.state, saved.arrays)
+
+    def _found(self, epoch: int) -> list[Path]:
+        """Return the snapshots there are, the latest first, without their suffixes."""
+        names = {path.stem for path in self.folder.glob(f"{epoch:08d}-{'[0-9]' * 20}.state")}
+        return [self.folder / name for name in sorted(names, reverse=True)]
+
+    def purge(self, *, epoch: int) -> None:
+        """Remove all but the latest, and all that are older than an erasure: they remember."""
+        kept = {stem.name for stem in self._found(epoch)[:KEPT]}
+        for path in self.folder.iterdir():
+            if path.stem not in kept and path.suffix in (".state", ".policy"):
+                self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            self._complain(f"{path} cannot be removed ({error.strerror}); remove it by hand")
+
+    def sweep(self) -> None:
+        """Remove what a process that was killed left half-written."""
+        for draft in self.folder.glob(".*"):
+            draft.unlink(missing_ok=True)
+
+    def _complain(self, message: str) -> None:
+        LOG.error("%s", message)
+        self.complaints.append(message)
+
+
+def recover(reader: JournalReader, snapshots: Snapshots, *, upto: int | None = None) -> State:
+    """Return the state after the last line (or line `upto`): snapshot, if any, plus journal."""
+    end = reader.last() if upto is None else upto
+    state = snapshots.latest(epoch=reader.facts().epoch, upto=end) or State(snapshots.spec.make())
+    return state.apply_all(reader.after(state.total.seq, upto=end))
+
+
+def take(folder: Path, spec: PolicySpec) -> None:
+    """Write a snapshot of a tenant beside a running service, from its last one and its journal.
+
+    The service is not held up for a moment, and whatever is in the new snapshot provably follows
+    from the journal.
+    """
+    reader, snapshots = JournalReader(folder / JOURNAL), Snapshots(folder / SNAPSHOTS, spec)
+    epoch = reader.facts().epoch
+    state = recover(reader, snapshots)
+    # Lines that were erased meanwhile may or may not have been read.
+    if reader.facts().epoch == epoch:
+        snapshots.write(state, epoch=epoch)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run `take` as a process of its own, behind everything else."""
+    os.nice(10)
+    folder, spec = arguments
+    take(Path(folder), PolicySpec(**json.loads(spec)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,298 @@
+"""`Tenant`: one policy, its journal, its snapshots, its engine; nothing shared with others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import sqlite3
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from dyclu.errors import FileError
+from dyclu.service import schema
+from dyclu.service.commit import Committer, unavailable
+from dyclu.service.engine import Engine, InFlight, Reply
+from dyclu.service.records import Line, encode
+from dyclu.service.refusal import Refusal
+from dyclu.service.settings import TenantSettings
+from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, Snapshots, recover
+from dyclu.service.state import State
+from dyclu.service.store import Journal
+from dyclu.storage import make_folder, sync_folder
+
+LOG = logging.getLogger("dyclu.service")
+
+SWEEP = 0.5
+"""Seconds between looks at which decisions have expired."""
+
+SLICE = 0.005
+"""Seconds that making a policy anew takes at a time, between which requests are served."""
+
+WORTH_A_SNAPSHOT = 100
+"""Lines since the last snapshot below which no other is made."""
+
+AT_ONCE = 32
+"""Items of a batch that are judged at a time."""
+
+ATTEMPTS = 50
+"""How often a request waits for others that are about the same id."""
+
+A = TypeVar("A")
+
+
+def new_id(at: int) -> str:
+    """Return an id nobody else will choose; later ones sort behind earlier ones."""
+    return f"{at:014x}-{secrets.token_hex(8)}"
+
+
+class Tenant:
+    """Serves one tenant from the event loop, between `start` and `stop`."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        rules: TenantSettings,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.name, self.rules, self.folder = name, rules, folder
+        make_folder(folder)
+        for above in (folder.parent, folder.parent.parent):
+            sync_folder(above)
+        self._spec = rules.spec()
+        self._journal = Journal.open(folder / JOURNAL, dim=rules.dim)
+        self._journal.note_served(json.dumps(asdict(self._spec)))
+        self._reader = self._journal.reader()
+        self._facts = self._reader.facts()
+        self.snapshots = Snapshots(folder / SNAPSHOTS, self._spec)
+        self.snapshots.sweep()
+        state = self._recovered()
+        self.engine = Engine(
+            state,
+            self._reader,
+            rules,
+            clock=clock,
+            new_id=new_id,
+            secret=self._facts.secret,
+        )
+        self.batches = self.batched = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._erased = asyncio.Event()
+        self._epoch = self._built = self._facts.epoch
+        self.saved = state.total.seq
+
+    def _recovered(self) -> State:
+        try:
+            return recover(self._reader, self.snapshots)
+        except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
+            raise FileError(
+                f"{self._reader.path} is damaged ({error}); restore it from a backup, and delete "
+                "the snapshots beside it"
+            ) from None
+
+    @property
+    def state(self) -> State:
+        """What the tenant has learnt."""
+        return self.engine.state
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be written at present."""
+        return self.committer.trouble
+
+    @property
+    def rebuilding(self) -> bool:
+        """Whether the policy is being made anew because somebody was erased."""
+        return self._built != self._epoch
+
+    async def start(self, *, snapshot_every: float) -> None:
+        """Begin to write, to expire, and to take snapshots."""
+        self.committer = Committer(
+            self._journal,
+            self._reader,
+            self.engine,
+            max_queue=self.rules.limits.max_queue,
+            watch=self._count_batch,
+        )
+        jobs = (self._sweep, self._rebuild, lambda: self._photograph(snapshot_every))
+        self._tasks = [asyncio.create_task(_forever(job)) for job in jobs]
+
+    async def stop(self) -> None:
+        """Drain, take a snapshot, close."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.committer.stop()
+        self.save()
+        self._reader.close()
+        self._journal.close()
+
+    def save(self) -> None:
+        """Take a snapshot here and now, unless the latest is as new."""
+        if self.rebuilding or self.state.total.seq == self.saved:
+            return
+        try:
+            self.snapshots.write(self.state, epoch=self._epoch)
+            self.saved = self.state.total.seq
+        except (FileError, OSError) as error:
+            LOG.error("no snapshot of %s: %s; the next start takes longer", self.name, error)
+
+    # --- what may be asked -------------------------------------------------------------------
+
+    async def decide(self, asked: schema.DecisionRequest) -> schema.Decided:
+        """Choose an arm; the answer is on disk."""
+        return await self._safely(lambda: self.engine.decide(asked))
+
+    async def reward(self, id: str, value: float) -> schema.Rewarded:
+        """Take in a reward; it is on disk and learnt."""
+        return await self._safely(lambda: self.engine.reward(id, value))
+
+    async def activate(self, id: str) -> schema.Activated:
+        """Let an inactive decision count."""
+        return await self._safely(lambda: self.engine.activate(id))
+
+    async def observe(self, told: schema.Observation) -> schema.Observed:
+        """Take in an observation from elsewhere; it is on disk and learnt."""
+        return await self._safely(lambda: self.engine.observe(told))
+
+    async def _safely(self, ask: Callable[[], Reply[A]]) -> A:
+        """Ask the engine and give its answer once the line behind it is safe."""
+        for _ in range(ATTEMPTS):
+            self.committer.check()
+            try:
+                reply = ask()
+            except InFlight:
+                await self.committer.settled()
+                continue
+            except sqlite3.Error as error:
+                raise unavailable(f"the journal cannot be read: {error}") from None
+            if reply.line is None or reply.line.seq not in await self.committer.submit(reply.line):
+                return reply.answer
+        raise Refusal(503, "busy", "others are busy with the same id", retry_after=1)
+
+    async def erase(self, user: str) -> schema.Erased:
+        """Delete everything about a user from the journal, and make the policy anew without them.
+
+        When this returns the journal and all snapshots are rid of the user; the policy in memory
+        follows as soon as the rest of the journal has been replayed.
+        """
+        while True:
+            self.committer.check()
+            try:
+                mark = self.engine.erase(user)
+                break
+            except InFlight:
+                await self.committer.settled()
+        gone = await asyncio.shield(asyncio.ensure_future(self._erase(user, mark)))
+        return schema.Erased(user, gone, rebuilding=self.rebuilding)
+
+    async def _erase(self, user: str, mark: Line) -> int:
+        erased = self.committer.run(lambda: self._journal.erase(user, encode(mark)), mark)
+        gone, self._epoch = await erased
+        self.engine.forget(user)
+        self._erased.set()
+        self.snapshots.purge(epoch=self._epoch)
+        return int(gone)
+
+    # --- what goes on by itself --------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        await asyncio.sleep(SWEEP)
+        with suppress(Refusal):
+            self.committer.check()
+            while lines := self.engine.expire():
+                for expired in lines:
+                    self.committer.submit(expired)
+                await self.committer.settled()
+
+    async def _rebuild(self) -> None:
+        """Whenever somebody was erased, replay what is left of the journal and go on with that."""
+        if not self.rebuilding:
+            self._erased.clear()
+            await self._erased.wait()
+        epoch, state = self._epoch, State(self._spec.make())
+        while state.total.seq < self.state.total.seq:
+            await self._replay_some(state)
+        self.engine.replace(state)
+        self._built = epoch
+
+    async def _replay_some(self, state: State) -> None:
+        lines = self._reader.chunk(state.total.seq, upto=self.state.total.seq, most=200)
+        began = time.monotonic()
+        for one in lines:
+            state.apply(one)
+            if time.monotonic() - began > SLICE:
+                await asyncio.sleep(0)
+                began = time.monotonic()
+        await asyncio.sleep(0)
+
+    async def _photograph(self, every: float) -> None:
+        await asyncio.sleep(every)
+        if self.state.total.seq - self.saved >= WORTH_A_SNAPSHOT and not self.rebuilding:
+            await self._take_snapshot()
+
+    async def _take_snapshot(self) -> None:
+        """Let another process make a snapshot from the last one and the journal."""
+        seq = self.state.total.seq
+        epoch = self._epoch
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "dyclu.service.snapshot",
+            str(self.folder),
+            json.dumps(asdict(self._spec)),
+        )
+        try:
+            failed = await process.wait()
+        except asyncio.CancelledError:
+            process.kill()
+            await process.wait()
+            raise
+        if failed:
+            LOG.error("no snapshot of %s was made (exit status %d)", self.name, failed)
+        else:
+            self.saved = seq
+        if self._epoch != epoch:
+            self.snapshots.purge(epoch=self._epoch)
+
+    def _count_batch(self, lines: int) -> None:
+        self.batches += 1
+        self.batched += lines
+
+
+async def _forever(job: Callable[[], Awaitable[None]]) -> None:
+    """Do something again and again; a failure is told, and does not end it."""
+    while True:
+        try:
+            await job()
+        except Exception:
+            LOG.exception("something that goes on by itself failed; it is tried again")
+            await asyncio.sleep(1)
+
+
+async def all_settled(jobs: Iterable[Coroutine[Any, Any, A]]) -> list[A | Refusal]:
+    """Return the answers to several requests, refusals among them, in their order."""
+
+    async def one(job: Coroutine[Any, Any, A]) -> A | Refusal:
+        try:
+            return await job
+        except Refusal as refusal:
+            return refusal
+
+    begun = []
+    for number, job in enumerate(jobs, start=1):
+        begun.append(asyncio.create_task(one(job)))
+        if number % AT_ONCE == 0:
+            # Others have their turn between the items of a long batch.
+            await asyncio.sleep(0)
+    return list(await asyncio.gather(*begun))

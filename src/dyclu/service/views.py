@@ -1,0 +1,141 @@
+"""What a tenant shows of itself: the answers to GET."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+import numpy as np
+
+from dyclu.service import inspect
+from dyclu.service.records import MICRO
+from dyclu.service.refusal import Refusal
+from dyclu.service.schema import (
+    Activity,
+    Changes,
+    ChangeView,
+    Models,
+    ModelView,
+    PolicyView,
+    UserView,
+)
+from dyclu.service.state import Change
+from dyclu.service.tenant import Tenant
+
+CHANGES_AT_ONCE = 500
+"""Changes in one answer; the latest are given."""
+
+FRESH = 2.0
+"""Seconds for which a map of the models is shown again rather than drawn anew."""
+
+GROWTH = 60.0
+"""Seconds over which models are said to grow."""
+
+
+class Window:
+    """Looks at one tenant."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        self._tenant = tenant
+        self._map = Models(0, 0, 0, [])
+        self._drawn = -FRESH
+        self._sizes: deque[tuple[float, dict[int, int]]] = deque()
+
+    def policy(self) -> PolicyView:
+        """Return what serves, and how it is doing."""
+        tenant, state = self._tenant, self._tenant.state
+        total = state.total
+        return PolicyView(
+            tenant=tenant.name,
+            policy=repr(state.policy),
+            dim=state.policy.dim,
+            mode=tenant.rules.mode,
+            epsilon=tenant.rules.epsilon,
+            version=total.version,
+            decisions=total.decisions,
+            rewards=total.rewards,
+            pending=len(state.pending),
+            users=len(state.users),
+            changes=total.changes,
+            agreement=total.agreed / total.shadowed if total.shadowed else None,
+            rebuilding=tenant.rebuilding,
+            healthy=tenant.trouble is None,
+            warnings=self._warnings(),
+        )
+
+    def _warnings(self) -> list[str]:
+        unlearnt = self._tenant.state.total.unlearnt
+        said = [*self._tenant.snapshots.complaints]
+        if unlearnt:
+            said.append(f"{unlearnt} rewards could not be learnt; see the log")
+        return said
+
+    def user(self, user: str) -> UserView:
+        """Return what is known of a user."""
+        state = self._tenant.state
+        tally = state.users.get(user)
+        if tally is None:
+            raise Refusal(404, "unknown", "no such user", field="user")
+        neighbours, total = inspect.neighbours_of(state.policy, user)
+        return UserView(
+            user=user,
+            decisions=tally.decisions,
+            rewards=tally.rewards,
+            mean_reward=tally.total / tally.rewards if tally.rewards else None,
+            last_seen=tally.last / MICRO if tally.last else None,
+            model=tally.segment,
+            segments=inspect.segments_of(state.policy, user),
+            neighbours=neighbours,
+            neighbours_total=total,
+            belief=inspect.belief_of(state.policy, user),
+            changes=[self._change(one) for one in state.changes if one.user == user],
+        )
+
+    def changes(self, since: int) -> Changes:
+        """Return the changes after number `since`, the latest if there are many."""
+        state = self._tenant.state
+        found: list[ChangeView] = []
+        for change in reversed(state.changes):
+            if change.number <= since or len(found) == CHANGES_AT_ONCE:
+                break
+            found.append(self._change(change))
+        return Changes(state.total.changes, found[::-1])
+
+    def _change(self, change: Change) -> ChangeView:
+        certainty = inspect.certainty(self._tenant.state.policy)
+        return ChangeView(
+            change.number, change.at / MICRO, change.user, change.before, change.after, certainty
+        )
+
+    def activity(self) -> Activity:
+        """Return what happened when."""
+        state, now = self._tenant.state, time.time()
+        at = round(now * MICRO)
+        return Activity(now, state.seconds.buckets(at), state.minutes.buckets(at))
+
+    def models(self) -> Models:
+        """Return the map of the models; it may be a moment old."""
+        now = time.monotonic()
+        if now - self._drawn >= FRESH:
+            self._drawn, self._map = now, self._draw(now)
+        return self._map
+
+    def _draw(self, now: float) -> Models:
+        state = self._tenant.state
+        tastes = inspect.tastes(state.policy)
+        groups = tastes.groups
+        before = self._sizes_before(now, {group.id: group.users for group in groups})
+        points = inspect.placed(
+            np.array([g.theta for g in groups]).reshape(len(groups), state.policy.dim)
+        )
+        shown = [
+            ModelView(g.id, g.users, g.observations, g.users - before.get(g.id, g.users), x, y)
+            for g, (x, y) in zip(groups, points.tolist(), strict=True)
+        ]
+        return Models(state.total.version, tastes.total, tastes.users_elsewhere, shown)
+
+    def _sizes_before(self, now: float, sizes: dict[int, int]) -> dict[int, int]:
+        self._sizes.append((now, sizes))
+        while self._sizes[0][0] < now - GROWTH:
+            self._sizes.popleft()
+        return self._sizes[0][1]

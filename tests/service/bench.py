@@ -1,0 +1,117 @@
+"""An engine on a real journal, without threads or a network: one call is one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from dyclu.service import schema
+from dyclu.service.engine import Engine, Reply
+from dyclu.service.records import Line, encode
+from dyclu.service.settings import TenantSettings
+from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, Snapshots, recover
+from dyclu.service.state import State
+from dyclu.service.store import Journal
+
+START = 1_700_000_000.0
+ARMS = [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]
+
+
+def ask(user: str = "ana", arms: list[list[float]] | None = None, **more: Any) -> Any:
+    rows = ARMS if arms is None else arms
+    named = [schema.Arm(f"a{i}", row) for i, row in enumerate(rows)]
+    return schema.DecisionRequest(user, named, **more)
+
+
+class Bench:
+    """A tenant's parts, wired for tests; `restart` throws away all memory."""
+
+    def __init__(self, folder: Path, **rules: Any) -> None:
+        self.folder = folder
+        told: dict[str, Any] = {"dim": 2, "options": {"alpha": 0.5}}
+        self.rules = TenantSettings(**(told | rules))
+        self.now = START
+        self.count = 0
+        self.open()
+
+    def open(self) -> None:
+        self.journal = Journal.open(self.folder / JOURNAL, dim=self.rules.dim)
+        self.reader = self.journal.reader()
+        facts = self.reader.facts()
+        self.epoch = facts.epoch
+        self.snapshots = Snapshots(self.folder / SNAPSHOTS, self.rules.spec())
+        self.engine = Engine(
+            recover(self.reader, self.snapshots),
+            self.reader,
+            self.rules,
+            clock=lambda: self.now,
+            new_id=self.new_id,
+            secret=facts.secret,
+        )
+
+    def new_id(self, at: int) -> str:
+        self.count += 1
+        return f"n{self.count}-{at}"
+
+    @property
+    def state(self) -> State:
+        return self.engine.state
+
+    def do(self, ask: Callable[..., Reply[Any]], *args: Any) -> Any:
+        while True:
+            reply = ask(*args)
+            if self.write([reply.line] if reply.line else []):
+                return reply.answer
+
+    def write(self, lines: Iterable[Line]) -> bool:
+        made = list(lines)
+        if not made:
+            return True
+        gone = self.journal.append([encode(line) for line in made])
+        self.engine.committed([line for line in made if line.seq not in gone])
+        self.engine.taken([line for line in made if line.seq in gone])
+        return not gone
+
+    def decide(self, *args: Any, **more: Any) -> schema.Decided:
+        answer: schema.Decided = self.do(self.engine.decide, ask(*args, **more))
+        return answer
+
+    def reward(self, id: str, value: float) -> schema.Rewarded:
+        answer: schema.Rewarded = self.do(self.engine.reward, id, value)
+        return answer
+
+    def expire(self) -> None:
+        self.write(self.engine.expire())
+
+    def erase(self, user: str) -> int:
+        mark = self.engine.erase(user)
+        gone, self.epoch = self.journal.erase(user, encode(mark))
+        self.engine.committed([mark])
+        self.engine.forget(user)
+        self.snapshots.purge(epoch=self.epoch)
+        self.engine.replace(self.replayed())
+        return gone
+
+    def save(self) -> None:
+        self.snapshots.write(self.state, epoch=self.epoch)
+
+    def close(self) -> None:
+        self.reader.close()
+        self.journal.close()
+
+    def restart(self) -> None:
+        self.close()
+        self.open()
+
+    def replayed(self) -> State:
+        """What the journal alone gives."""
+        return State(self.rules.spec().make()).apply_all(self.reader.after(0))
+
+
+def bits(state: State, scratch: Path) -> tuple[bytes, str, list[bytes]]:
+    """Everything a state holds, to be compared bit for bit."""
+    path = scratch / "policy.bits"
+    state.policy.save(path)
+    told, arrays = state.dump()
+    return path.read_bytes(), repr(told), [array.tobytes() for array in arrays.values()]

@@ -1,0 +1,207 @@
+"""Decisions, rewards of every sort, expiry, restarts, in any order: a model and the engine."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+)
+
+import dyclu
+from dyclu.service.refusal import Refusal
+from dyclu.service.schema import Observation
+from tests.service.bench import ARMS, Bench, ask, bits
+
+WAIT = 60.0
+MEMORY = Path("/dev/shm")
+"""Thousands of commits: here their order is tested, not their disk."""
+
+users = st.sampled_from(["ana", "bea", "cleo"])
+values = st.sampled_from([0.0, 0.1, -1.5, 1.0])
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """The model: a dictionary of decisions, and a policy that is told every accepted reward."""
+
+    ids: Bundle[str] = Bundle("ids")
+
+    @initialize(default=st.sampled_from([None, 0.25]), policy=st.sampled_from(["linucb", "dyclu"]))
+    def begin(self, default: float | None, policy: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
+        options: dict[str, Any] = {"alpha": 0.5} if policy == "linucb" else {"noise": 0.1}
+        self.bench = Bench(
+            self.folder, policy=policy, options=options, default_reward=default, reward_wait=WAIT
+        )
+        self.default = default
+        self.model = dyclu.policies.make(policy, 2, **options)
+        self.decisions: dict[str, dict[str, Any]] = {}
+        self.events: dict[str, tuple[str, float]] = {}
+        self.number = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "bench"):
+            self.bench.close()
+            shutil.rmtree(self.folder)
+
+    @rule(target=ids, user=users, active=st.booleans())
+    def decide(self, user: str, active: bool) -> str:
+        self.number += 1
+        id = f"d{self.number}"
+        expected = self.model.decide(user, ARMS)
+        answer = self.bench.decide(user, decision_id=id, active=active)
+        assert answer.arm == f"a{expected.arm}"
+        self.decisions[id] = {
+            "user": user,
+            "x": ARMS[expected.arm],
+            "until": self.bench.now + WAIT,
+            "active": active,
+            "answer": answer,
+            "state": "pending",
+        }
+        return id
+
+    @rule(id=ids)
+    def decide_again(self, id: str) -> None:
+        known = self.decisions[id]
+        if known["state"] == "erased":
+            return
+        assert self.bench.decide(known["user"], decision_id=id) == known["answer"]
+
+    @rule(id=ids, value=values)
+    def reward(self, id: str, value: float) -> None:
+        known = self.decisions[id]
+        expected = self.verdict(known, value)
+        try:
+            answer = self.bench.reward(id, value)
+            status = 208 if answer.repeated else 200
+        except Refusal as refusal:
+            status = refusal.status
+        assert status == expected
+        if status == 200:
+            known["state"], known["value"] = "rewarded", value
+            self.model.learn(known["user"], known["x"], value)
+
+    def verdict(self, known: dict[str, Any], value: float) -> int:
+        if known["state"] == "erased":
+            return 404
+        if known["state"] == "rewarded":
+            return 208 if known["value"] == value else 409
+        if known["state"] == "expired" or self.bench.now >= known["until"]:
+            return 410
+        return 200 if known["active"] else 409
+
+    @rule(id=ids)
+    def activate(self, id: str) -> None:
+        known = self.decisions[id]
+        late = known["state"] == "pending" and self.bench.now >= known["until"]
+        expected = {"erased": 404, "expired": 410}.get(known["state"], 410 if late else 200)
+        try:
+            self.bench.do(self.bench.engine.activate, id)
+            status = 200
+        except Refusal as refusal:
+            status = refusal.status
+        assert status == expected
+        if status == 200 and known["state"] == "pending" and not known["active"]:
+            known["active"], known["until"] = True, self.bench.now + WAIT
+
+    @rule(user=users, value=values, number=st.integers(0, 3))
+    def observe(self, user: str, value: float, number: int) -> None:
+        id = f"e{number}"
+        told = Observation(user, ARMS[0], value, event_id=id)
+        try:
+            answer = self.bench.do(self.bench.engine.observe, told)
+        except Refusal:
+            assert self.events[id] != (user, value)
+            return
+        assert answer.repeated == (id in self.events)
+        if not answer.repeated:
+            self.events[id] = (user, value)
+            self.model.learn(user, ARMS[0], value)
+
+    @rule(seconds=st.sampled_from([1.0, 20.0, 70.0]))
+    def wait(self, seconds: float) -> None:
+        self.bench.now += seconds
+
+    @rule()
+    def sweep(self) -> None:
+        """Deadlines are those of decision or activation, so that their order may differ."""
+        self.bench.expire()
+        order = [
+            self.decisions[pending.id]["until"] for pending in self.bench.state.pending.values()
+        ]
+        assert order == sorted(order)
+        assert all(until > self.bench.now for until in order)
+        over = [
+            known
+            for known in self.decisions.values()
+            if known["state"] == "pending" and known["until"] <= self.bench.now
+        ]
+        learnt = [known for known in over if self.default is not None and known["active"]]
+        for known in sorted(learnt, key=lambda known: known["until"]):
+            self.model.learn(known["user"], known["x"], self.default)
+        for known in over:
+            known["state"] = "expired"
+
+    @rule(id=ids, value=values)
+    def lose_a_reward_on_its_way(self, id: str, value: float) -> None:
+        try:
+            self.bench.engine.reward(id, value)
+        except Refusal:
+            return
+        self.bench.engine.failed()
+
+    @rule()
+    def snapshot(self) -> None:
+        self.bench.save()
+
+    @rule()
+    def restart(self) -> None:
+        before = bits(self.bench.state, self.folder)
+        self.bench.restart()
+        assert bits(self.bench.state, self.folder) == before
+
+    @rule(user=users)
+    def lose_a_decision_on_its_way(self, user: str) -> None:
+        self.bench.engine.decide(ask(user, decision_id="lost"))
+        self.bench.engine.failed()
+        assert "lost" not in self.bench.state.ids
+
+    @rule(user=users)
+    def erase(self, user: str) -> None:
+        if user not in self.bench.state.users:
+            return
+        self.bench.erase(user)
+        # What is left is by definition what the rest of the journal gives.
+        self.model = self.bench.replayed().policy
+        for known in self.decisions.values():
+            if known["user"] == user:
+                known["state"] = "erased"
+        self.events = {id: one for id, one in self.events.items() if one[0] != user}
+
+    @invariant()
+    def policies_agree(self) -> None:
+        if not hasattr(self, "bench"):
+            return
+        self.model.save(self.folder / "model.bits")
+        self.bench.state.policy.save(self.folder / "state.bits")
+        expected = (self.folder / "model.bits").read_bytes()
+        assert (self.folder / "state.bits").read_bytes() == expected
+
+
+EngineMachine.TestCase.settings = settings(
+    max_examples=40,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestEngineMachine = EngineMachine.TestCase

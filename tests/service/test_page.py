@@ -1,0 +1,114 @@
+"""The page, in a real browser: it loads, it is live, and it complains of nothing."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyclu.service.keys import digest
+from tests.service.browser import Browser, browser
+from tests.service.running import Running, running, told, wait_until
+
+PARTS = ("index.html", "page.css", "page.js", "icon.svg")
+TASTES = np.array([[1.0, 0.0, 0.2], [-0.5, 1.0, 0.0], [0.0, -1.0, 0.8]])
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_nothing_comes_from_outside(name: str) -> None:
+    content = resources.files("dyclu.service").joinpath("dashboard", name).read_text()
+    outside = [url for url in re.findall(r"(?:https?:)?//[\w.]+", content) if "w3.org" not in url]
+    assert not [url for url in outside if url.startswith(("http", "//")) and "." in url]
+    assert "innerHTML" not in content
+    assert "eval(" not in content
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with browser() as made:
+        yield made
+
+
+def live(service: Running, rounds: int, *, shift: int = 0, seed: int = 0) -> None:
+    """Let everybody live for some rounds; after a shift, everybody has another taste."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(rounds):
+        for user in range(9):
+            x = rng.normal(size=3)
+            y = x @ TASTES[(user + shift) % 3] + 0.05 * rng.normal()
+            rows.append({"user": f"user-{user}", "features": x.tolist(), "reward": float(y)})
+    for start in range(0, len(rows), 500):
+        body = {"observations": rows[start : start + 500]}
+        assert service.http.post("/v1/observations", json=body).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    flags = {"dim": 3, "policy": "dyclu", "options": {"noise": 0.05}}
+    with running(told(tmp_path_factory.mktemp("page"), **flags)) as made:
+        live(made, 25)
+        yield made
+
+
+def test_a_change_is_seen_within_two_seconds(service: Running, window: Browser) -> None:
+    window.open(service.url)
+    wait_until(lambda: window.text("#users") == "9", seconds=10)
+    assert window.text("#state") == "well"
+    before = int(window.text("#changes-total"))
+    seen = window.run("return document.querySelectorAll('#changes tr').length")
+    live(service, 12, shift=1, seed=1)
+    happened = time.monotonic()
+    wait_until(
+        lambda: window.run("return document.querySelectorAll('#changes tr').length") > seen,
+        seconds=5,
+    )
+    assert time.monotonic() - happened < 2.0
+    wait_until(lambda: int(window.text("#changes-total")) > before, seconds=2)
+    assert window.run("return document.querySelectorAll('#alarms .bar').length") > 0
+    wait_until(lambda: window.run("return document.querySelectorAll('#map circle').length"))
+    assert window.complaints() == []
+
+
+def test_a_users_timeline_when_clicked(service: Running, window: Browser) -> None:
+    window.open(service.url)
+    wait_until(lambda: window.run("return document.querySelectorAll('#changes tr').length"))
+    window.run("document.querySelector('#changes button').click()")
+    wait_until(lambda: window.text("#user-name").startswith("user-"))
+    assert window.run("return document.querySelectorAll('#timeline .stretch').length") >= 2
+    window.run("who.value = 'nobody'; lookup.requestSubmit()")
+    wait_until(lambda: "no such user" in window.text("#user-note"))
+    # The browser itself notes the 404 that was asked for; the page must not.
+    assert all("404" in one for one in window.complaints())
+
+
+def test_it_fits_a_phone_and_the_dark(service: Running, window: Browser, tmp_path: Path) -> None:
+    window.open(service.url)
+    wait_until(lambda: window.run("return document.querySelectorAll('#map circle').length"))
+    background = {}
+    for dark in (False, True):
+        window.dark(dark)
+        background[dark] = window.run("return getComputedStyle(document.body).backgroundColor")
+    assert background[False] != background[True]
+    window.phone(380, 800)
+    wide = window.run("return document.documentElement.scrollWidth")
+    assert wide <= 380
+    window.picture(tmp_path / "phone.png")
+    assert (tmp_path / "phone.png").stat().st_size > 10_000
+
+
+def test_a_key_is_asked_for(tmp_path: Path, window: Browser) -> None:
+    given = told(tmp_path, keys=f"{digest('open sesame')} read-only")
+    with running(given) as locked:
+        window.open(locked.url)
+        wait_until(lambda: window.text("#state") == "needs a key")
+        assert window.run("return main.hidden") is True
+        window.run("key.value = 'open sesame'; login.requestSubmit()")
+        wait_until(lambda: window.text("#state") == "well")
+        assert window.run("return main.hidden") is False
+        assert all("401" in one for one in window.complaints())

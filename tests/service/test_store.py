@@ -1,0 +1,216 @@
+"""`dyclu.service.store` and `snapshot`: what survives, and what is said of what does not."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dyclu.errors import FileError
+from dyclu.service.records import Event, Line, decode_body, encode, line
+from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, take
+from dyclu.service.store import Journal, JournalReader
+from tests.service.bench import Bench, bits
+
+
+def event(seq: int, *x: float, user: str = "ana") -> Line:
+    return line(seq, seq, Event(list(x), 0.5), ref=f"e{seq}", user=user)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_numbers_read_back_as_the_same_doubles(x: list[float]) -> None:
+    connection = sqlite3.connect(":memory:")
+    written = encode(event(1, *x)).decode()
+    body = connection.execute(
+        "SELECT json_extract(value, '$[6]') FROM json_each(?)", (f"[{written}]",)
+    ).fetchone()[0]
+    read = decode_body(body)
+    assert isinstance(read, Event)
+    assert [value.hex() for value in read.x] == [value.hex() for value in x]
+
+
+def test_lines_come_back_in_order_and_in_pieces(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    lines = [event(seq, seq / 3) for seq in range(1, 4001)]
+    journal.append([encode(one) for one in lines])
+    reader = journal.reader()
+    assert list(reader.after(0)) == lines
+    assert list(reader.after(10, upto=12)) == lines[10:12]
+    assert reader.last() == 4000
+
+
+def test_what_is_taken_is_left_out_and_told(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    assert journal.append([encode(event(1, 1.0))]) == set()
+    again = line(3, 3, Event([2.0], 0.5), ref="e1", user="bea")
+    assert journal.append([encode(event(2, 1.0)), encode(again), encode(event(4, 1.0))]) == {3}
+    assert [one.seq for one in journal.reader().after(0)] == [1, 2, 4]
+
+
+def test_a_full_disk_takes_nothing_and_heals(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    pages = journal._writer.execute("PRAGMA page_count").fetchone()[0]
+    journal._writer.execute(f"PRAGMA max_page_count = {pages + 2}").fetchone()
+    many = [encode(event(seq, 1.0, user=f"u{seq}" * 50)) for seq in range(1, 500)]
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        journal.append(many)
+    assert journal.reader().last() == 0
+    journal.reopen()
+    journal.append(many)
+    assert journal.reader().last() == 499
+
+
+@pytest.mark.parametrize("torn", [1, 100, 4096, 9000])
+def test_a_torn_tail_of_the_log_costs_only_what_was_not_acknowledged(
+    tmp_path: Path, torn: int
+) -> None:
+    """A power cut in the middle of a write: the log ends anywhere, the commits before it stay."""
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    sizes = []
+    for seq in range(1, 41):
+        journal.append([encode(event(seq, 1.0))])
+        sizes.append((tmp_path / "j.db-wal").stat().st_size)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("j.db", "j.db-wal"):
+        shutil.copy(tmp_path / name, copy / name)
+    log = copy / "j.db-wal"
+    left = log.stat().st_size - torn
+    log.write_bytes(log.read_bytes()[:left])
+    after = Journal.open(copy / "j.db", dim=1)
+    whole = sum(size <= left for size in sizes)
+    assert [one.seq for one in after.reader().after(0)] == list(range(1, whole + 1))
+    after.append([encode(event(whole + 1, 2.0))])
+
+
+def test_a_journal_keeps_its_dimension(tmp_path: Path) -> None:
+    Journal.open(tmp_path / "j.db", dim=3).close()
+    with pytest.raises(FileError, match="3 features, the settings say dim = 4"):
+        Journal.open(tmp_path / "j.db", dim=4)
+
+
+@pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\x00" * 64])
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "j.db").write_bytes(content)
+    with pytest.raises(FileError, match="cannot be used as a journal"):
+        Journal.open(tmp_path / "j.db", dim=1)
+    with pytest.raises(FileError, match="not a journal of dyclu"):
+        JournalReader(tmp_path / "j.db").facts()
+
+
+def test_no_journal_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="there is no journal"):
+        JournalReader(tmp_path / "j.db")
+
+
+def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal._writer.execute("UPDATE meta SET value = 99 WHERE name = 'format'")
+    with pytest.raises(FileError, match="format 99"):
+        journal.reader().facts()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    made = Bench(tmp_path, policy="dyclu", options={"noise": 0.1})
+    for i in range(30):
+        made.reward(made.decide(f"u{i % 3}").decision_id, (i % 3) / 2)
+        if i in (10, 20):
+            made.save()
+    return made
+
+
+def snapshot_files(bench: Bench, suffix: str) -> list[Path]:
+    return sorted((bench.folder / SNAPSHOTS).glob(f"*.{suffix}"))
+
+
+def test_a_start_uses_the_latest_snapshot(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [int(file.stem[9:]) for file in snapshot_files(bench, "state")] == [22, 42]
+    started: list[int] = []
+    after = JournalReader.after
+
+    def watched(self: JournalReader, seq: int, **more: Any) -> Any:
+        started.append(seq)
+        return after(self, seq, **more)
+
+    monkeypatch.setattr(JournalReader, "after", watched)
+    bench.restart()
+    assert started == [42]
+    assert not bench.snapshots.complaints
+
+
+@pytest.mark.parametrize("suffix", ["state", "policy"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "gone"])
+def test_a_damaged_snapshot_falls_back_loudly(
+    bench: Bench, suffix: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = bits(bench.state, bench.folder)
+    latest = snapshot_files(bench, suffix)[-1]
+    content = latest.read_bytes()
+    match damage:
+        case "cut":
+            latest.write_bytes(content[:-7])
+        case "flip":
+            latest.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+        case "empty":
+            latest.write_bytes(b"")
+        case _:
+            latest.unlink()
+    bench.restart()
+    assert bits(bench.state, bench.folder) == before
+    if (suffix, damage) != ("state", "gone"):
+        assert len(bench.snapshots.complaints) == 1
+        assert latest.stem in caplog.text
+
+
+def test_without_any_snapshot_the_journal_is_enough(bench: Bench) -> None:
+    before = bits(bench.state, bench.folder)
+    shutil.rmtree(bench.folder / SNAPSHOTS)
+    bench.restart()
+    assert bits(bench.state, bench.folder) == before
+
+
+def test_a_snapshot_of_another_policy_is_not_used(bench: Bench) -> None:
+    bench.close()
+    other = Bench(bench.folder, options={"alpha": 0.5})
+    assert repr(other.state.policy).startswith("LinUCB")
+    assert other.state.total.rewards == 30
+
+
+def test_a_journal_restored_from_an_old_copy_is_not_mixed_with_newer_snapshots(
+    bench: Bench,
+) -> None:
+    bench.close()
+    rows = sqlite3.connect(bench.folder / JOURNAL)
+    rows.execute("DELETE FROM journal WHERE seq > 30")
+    rows.commit()
+    rows.close()
+    bench.open()
+    assert bench.state.total.seq == 30
+    assert any("ahead of the journal" in one for one in bench.snapshots.complaints)
+    assert bits(bench.state, bench.folder) == bits(bench.replayed(), bench.folder)
+
+
+def test_a_snapshot_made_beside_the_service_is_the_same(bench: Bench) -> None:
+    take(bench.folder, bench.rules.spec())
+    assert int(snapshot_files(bench, "state")[-1].stem[9:]) == bench.state.total.seq
+    made = bench.snapshots.latest(epoch=0)
+    assert made is not None
+    assert bits(made, bench.folder) == bits(bench.state, bench.folder)
+
+
+def test_a_reward_that_cannot_be_learnt_does_not_stop_the_service(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    seq = bench.state.total.seq + 1
+    wrong = line(seq, bench.state.total.at, Event([1.0, 2.0, 3.0], 1.0), ref="e", user="ana")
+    bench.write([wrong])
+    bench.restart()
+    assert bench.state.total.unlearnt == 1
+    assert f"line {seq} of the journal could not be learnt" in caplog.text
+    assert not bench.decide("ana").rank

@@ -1,0 +1,180 @@
+"""A disk that is full or read-only: refused with a reason, ready again by itself, nothing lost."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dyclu.errors import FileError
+from tests.service.running import ARMS, process, running, told, wait_until
+
+
+def decide(http: httpx.Client, id: str) -> httpx.Response:
+    return http.post("/v1/decisions", json={"user": "ana", "arms": ARMS, "decision_id": id})
+
+
+def reward(http: httpx.Client, id: str) -> httpx.Response:
+    return http.post(f"/v1/decisions/{id}/reward", json={"value": 0.5})
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """Files may grow no further: the same errors as a full disk, and it can be lifted again."""
+    with process(tmp_path, "--dim=2") as (child, url), httpx.Client(base_url=url) as http:
+        decide(http, "before")
+        full = (tmp_path / "default/journal.db-wal").stat().st_size + 30_000
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))
+        accepted = []
+        for i in range(400):
+            answer = decide(http, f"d{i}")
+            if answer.status_code == 503:
+                break
+            accepted.append(f"d{i}")
+        assert answer.status_code == 503
+        assert int(answer.headers["retry-after"]) >= 1
+        assert "journal cannot be written" in answer.json()["error"]["message"]
+        assert http.get("/readyz").status_code == 503
+        assert http.get("/healthz").status_code == 200
+        assert reward(http, "before").status_code == 503
+        assert http.get("/v1/policy").json()["healthy"] is False
+        time.sleep(1.5)
+        assert http.get("/readyz").status_code == 503
+        unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, unlimited)
+        wait_until(lambda: http.get("/readyz").status_code == 200, seconds=10)
+        for id in ("before", *accepted):
+            assert reward(http, id).status_code == 200
+        assert decide(http, "after").status_code == 200
+        child.kill()
+        child.wait()
+    rows = sqlite3.connect(tmp_path / "default/journal.db")
+    kept = {id for (id,) in rows.execute("SELECT ref FROM journal WHERE kind = 'decision'")}
+    assert kept >= {"before", "after", *accepted}
+    assert (
+        rows.execute("SELECT count(*) FROM journal WHERE kind = 'reward'").fetchone()[0]
+        == len(accepted) + 1
+    )
+
+
+def test_a_read_only_disk(tmp_path: Path) -> None:
+    with running(told(tmp_path)) as made:
+        made.decide("ana", decision_id="before")
+        journal = made.service.tenants["default"]._journal
+        # As a file system does that was remounted after an error.
+        journal._writer.execute("PRAGMA query_only = ON")
+        assert made.reward("before", 1.0).status_code == 503
+        assert made.http.get("/readyz").status_code == 503
+        assert made.service.tenants["default"].state.total.version == 0
+        wait_until(lambda: made.http.get("/readyz").status_code == 200, seconds=10)
+        assert made.reward("before", 2.0).json()["value"] == 2.0
+
+
+def test_a_commit_that_was_made_although_it_reported_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line is in the journal after all: what is served must follow from it."""
+    with running(told(tmp_path)) as made:
+        made.decide("ana", decision_id="d1")
+        journal = made.service.tenants["default"]._journal
+        append = journal.append
+
+        def lies(lines: Any) -> None:
+            append(lines)
+            monkeypatch.undo()
+            raise sqlite3.OperationalError("disk I/O error")
+
+        monkeypatch.setattr(journal, "append", lies)
+        assert made.reward("d1", 1.0).status_code == 503
+        wait_until(lambda: made.http.get("/readyz").status_code == 200, seconds=10)
+        assert made.reward("d1", 1.0).json()["repeated"] is True
+        assert made.reward("d1", 2.0).status_code == 409
+        assert made.service.tenants["default"].state.total.version == 1
+
+
+def test_a_stop_drains_and_takes_a_snapshot(tmp_path: Path) -> None:
+    with process(tmp_path, "--dim=2") as (child, url), httpx.Client(base_url=url) as http:
+        for i in range(5):
+            decide(http, f"d{i}")
+        child.terminate()
+        assert child.wait(timeout=20) in (0, -15)
+    (snapshot,) = (tmp_path / "default/snapshots").glob("*.state")
+    assert snapshot.stem.endswith("-00000000000000000005")
+    assert not (tmp_path / "default/journal.db-wal").exists()
+
+
+def test_snapshots_are_taken_while_it_serves(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text("snapshot_every = 0.2\n")
+    with (
+        process(tmp_path / "data", "--dim=2", f"--config={tmp_path / 's.toml'}") as (_, url),
+        httpx.Client(base_url=url) as http,
+    ):
+        rows = [{"user": f"u{i % 9}", "features": [1.0, 0.5], "reward": 1.0} for i in range(200)]
+        http.post("/v1/observations", json={"observations": rows})
+        folder = tmp_path / "data/default/snapshots"
+        wait_until(lambda: any(folder.glob("*.state")), seconds=20)
+        (name,) = (path.stem for path in folder.glob("*.state"))
+        assert name.endswith("-00000000000000000200")
+
+
+def test_a_state_that_no_longer_follows_ends_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Better a new start than answers that the journal does not explain."""
+    with running(told(tmp_path)) as made:
+        ended: list[bool] = []
+        committer = made.service.tenants["default"].committer
+        monkeypatch.setattr(committer, "_die", lambda: ended.append(True))
+        monkeypatch.setattr(committer._engine, "committed", lambda _: 1 / 0)
+        made.decide("ana")
+        assert ended == [True]
+        monkeypatch.undo()
+
+
+def test_what_goes_on_by_itself_survives_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(told(tmp_path, reward_wait=0.1, default_reward=0.0)) as made:
+        tenant = made.service.tenants["default"]
+        expire, failures = tenant.engine.expire, iter([True])
+
+        def once() -> Any:
+            if next(failures, False):
+                raise ValueError("a bug")
+            return expire()
+
+        monkeypatch.setattr(tenant.engine, "expire", once)
+        made.decide("ana")
+        wait_until(lambda: tenant.state.total.defaults == 1, seconds=10)
+    assert "it is tried again" in caplog.text
+
+
+def test_a_damaged_journal_is_said_to_be_one(tmp_path: Path) -> None:
+    with running(told(tmp_path)) as made:
+        rows = [{"user": f"u{i}", "features": [1.0, 0.5], "reward": 1.0} for i in range(900)]
+        made.http.post("/v1/observations", json={"observations": rows})
+    journal = tmp_path / "default/journal.db"
+    for snapshot in (tmp_path / "default/snapshots").iterdir():
+        snapshot.unlink()
+    content = bytearray(journal.read_bytes())
+    # All but the schema at the beginning.
+    content[40_000:] = b"\x5a" * (len(content) - 40_000)
+    journal.write_bytes(content)
+    with pytest.raises(FileError, match="journal"), running(told(tmp_path)):
+        pass
+
+
+def test_many_decisions_expire_at_once(tmp_path: Path) -> None:
+    with running(told(tmp_path, reward_wait=0.5)) as made:
+        for start in range(0, 1400, 700):
+            asked = [
+                {"user": f"u{i % 50}", "arms": ARMS, "decision_id": f"d{i}"}
+                for i in range(start, start + 700)
+            ]
+            made.http.post("/v1/decisions:batch", json={"decisions": asked}, timeout=60)
+        wait_until(lambda: made.http.get("/v1/policy").json()["pending"] == 0, seconds=20)
+        assert made.reward("d1234", 1.0).status_code == 410
