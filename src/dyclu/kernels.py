@@ -546,3 +546,48 @@ def compare(
             undecided[left] = i
             left += 1
     return found, left
+
+
+@compiled
+def log_evidence(
+    gram: FloatArray, moment: FloatArray, mean: FloatArray, ridge: float, noise: float
+) -> float:
+    """Return ``b̃ᵀA_λ⁻¹b̃ / 2σ² − ½ log det(A_λ/λ)`` with ``b̃ = b − Aμ``; 0 where rounding ate λ."""
+    d = len(moment)
+    factor = gram.copy()
+    for i in range(d):
+        factor[i, i] += ridge
+    if not factorise(factor):
+        return 0.0
+    rest = np.empty(d)
+    times(gram, mean, rest)
+    for i in range(d):
+        rest[i] = moment[i] - rest[i]
+    fit, size = 0.0, 0.0
+    for k in range(d):
+        row = factor[k]
+        part = rest[k] / row[k]
+        for j in range(k + 1, d):
+            rest[j] -= row[j] * part
+        fit += part * part
+        size += math.log(row[k])
+    return fit / (2.0 * noise) - size + 0.5 * d * math.log(ridge)
+
+
+@compiled
+def log_evidences(
+    gram: FloatArray,
+    moment: FloatArray,
+    rows: _Ids,
+    more_gram: FloatArray,
+    more_moment: FloatArray,
+    mean: FloatArray,
+    ridge: float,
+    noise: float,
+    out: FloatArray,
+) -> None:
+    """Set the log evidence of each of the models `rows` with more observations added to it."""
+    for i in range(len(rows)):
+        row = rows[i]
+        together, moments = gram[row] + more_gram, moment[row] + more_moment
+        out[i] = log_evidence(together, moments, mean, ridge, noise)
