@@ -50,7 +50,7 @@ def weighed(log_weight: FloatArray) -> FloatArray:
 def turning_point(home: FloatArray, elsewhere: FloatArray) -> int:
     """Return from which observation on `elsewhere` explains the rest best.
 
-    Both are likelihoods, one per observation, oldest first. The last one always belongs to the rest.
+    Both are likelihoods, one per observation, oldest first. The last always belongs to the rest.
 
     >>> turning_point(np.array([0.5, 0.5, 0.1]), np.array([0.1, 0.4, 0.9]))
     2

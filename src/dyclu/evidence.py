@@ -6,10 +6,10 @@ With ``λ₀ = σ²/τ²`` and ``b̃ = b − Aμ`` it is::
 
     log Z(A, b) = b̃ᵀ(A + λ₀I)⁻¹b̃ / 2σ² − ½ log det((A + λ₀I)/λ₀)
 
-Two sets resemble each other if together they are more likely than apart, ``log Z(S₁+S₂) − log Z(S₁) −
-log Z(S₂) > 0``. Without its determinants, and as τ grows, that difference is ``−s/2``, `s` being
-the statistic of Eq. (1); the determinants say what each observation cost, and so what to think of
-two users who have not seen a single direction in common: nothing, exactly 0.
+Two sets resemble each other if together they are more likely than apart: if ``log Z(S₁+S₂) −
+log Z(S₁) − log Z(S₂) > 0``. Without its determinants, and as τ grows, that difference is ``−s/2``,
+`s` being the statistic of Eq. (1). The determinants are what every direction that both have seen
+must be paid with; two users who have seen none in common get exactly 0.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-FIRST_NOISE, NOISE_WEIGHT = 0.25, 20.0
+FIRST_NOISE, NOISE_WEIGHT = 0.25, 5.0
 """The noise's first share of the rewards' variance, and how many residuals that guess is worth."""
 
 FIRST_HAZARD, FIRST_STRAYS, ROUNDS_WEIGHT = 1e-3, 1e-4, 1000.0
@@ -36,6 +36,9 @@ SETTLED = 20
 QUIETEST = 1e-4
 """Share of the rewards' mean square below which the noise's variance is never taken to fall."""
 
+RESOLUTION = 1e-12
+"""Share of the rewards' mean square below which noise that was told is rounding."""
+
 TIGHTEST = 0.05
 """Share of the rewards' variance that is left to tastes, however loud the noise."""
 
@@ -50,8 +53,8 @@ class Rates:
         Variance of the noise, if it was told.
     heard : int
         Rewards.
-    energy, misfit, length : float
-        Sums of squares: of the rewards, of what the common mean leaves of them, of the contexts.
+    energy, length : float
+        Sums of squares of the rewards and of the contexts.
     squares, tested : float and int
         Sum and number of squared residuals, in units in which each has mean σ².
     followed, changes, strays : int
@@ -69,7 +72,6 @@ class Rates:
     told: float | None = None
     heard: int = 0
     energy: float = 0.0
-    misfit: float = 0.0
     length: float = 0.0
     squares: float = 0.0
     tested: int = 0
@@ -79,17 +81,13 @@ class Rates:
     settled: int = 0
     founded: int = 0
 
-    def hear(self, reward: float, error: float, length: float) -> None:
-        """Count a reward, what the common mean left of it, and its context's squared length."""
-        self.heard += 1
-        self.energy += self._moderate(reward * reward, self.energy)
-        self.misfit += self._moderate(error * error, self.misfit)
+    def hear(self, reward: float, length: float) -> None:
+        """Count a reward, and its context's squared length."""
+        trusted = self.heard >= SETTLED and self.energy > 0
+        most = LARGEST_REWARD * self.scale if trusted else math.inf
+        self.energy += min(reward * reward, most)
         self.length += length
-
-    def _moderate(self, square: float, total: float) -> float:
-        if self.heard <= SETTLED or total == 0:
-            return square
-        return min(square, LARGEST_REWARD * total / (self.heard - 1))
+        self.heard += 1
 
     def test(self, square: float) -> None:
         """Count a squared residual."""
@@ -102,23 +100,27 @@ class Rates:
         return self.energy / self.heard if self.energy else 1.0
 
     @property
-    def unexplained(self) -> float:
-        """Mean square of what the common mean leaves of the rewards."""
-        return max(self.misfit / max(self.heard, 1), QUIETEST * self.scale)
-
-    @property
     def noise(self) -> float:
         """Variance of the noise."""
         if self.told is not None:
-            return self.told
-        guess = NOISE_WEIGHT * FIRST_NOISE * self.unexplained
+            return max(self.told, RESOLUTION * self.scale)
+        guess = NOISE_WEIGHT * FIRST_NOISE * self.scale
         return max((guess + self.squares) / (NOISE_WEIGHT + self.tested), QUIETEST * self.scale)
 
     def spread(self, squares: float, models: int) -> float:
         """Return the variance of a taste's coordinates, given the sum over `models` of theirs."""
-        left = max(self.unexplained - self.noise, TIGHTEST * self.unexplained)
-        guess = left * self.heard / self.length if self.length else 1.0
-        return (SPREAD_WEIGHT * guess + squares) / (SPREAD_WEIGHT + models)
+        left = max(self.scale - self.noise, TIGHTEST * self.scale)
+        return (SPREAD_WEIGHT * left / self.size + squares) / (SPREAD_WEIGHT + models)
+
+    @property
+    def narrow(self) -> float:
+        """Variance of a taste's coordinates where everybody seems alike."""
+        return TIGHTEST * self.scale / self.size
+
+    @property
+    def size(self) -> float:
+        """Mean square of the contexts' length."""
+        return self.length / self.heard if self.length else 1.0
 
     @property
     def hazard(self) -> float:

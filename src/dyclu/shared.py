@@ -1,9 +1,9 @@
 """`SharedModels`: the atlas itself, the distinct tastes met so far, stacked in arrays.
 
 Row 0 is nobody's: an empty model, which is the prior. To be *there* means to be somebody new, and
-every formula that weighs a model weighs this one too. A model is *young* while it is but a guess that
-a few segments on probation belong together; from ``2d`` observations on it is *established*, and its
-inverse and estimate are kept at hand.
+every formula that weighs a model weighs this one too. A model is *young* while it is but a guess
+that a few segments on probation belong together; from ``2d`` observations on it is *established*,
+and its inverse and estimate are kept at hand.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from dyclu import columns
 from dyclu.columns import Columns
+from dyclu.compute import kernels
 from dyclu.evidence import Prior
 from dyclu.policy import Ids
+from dyclu.rates import Rates
 from dyclu.validation import FloatArray
 
 NEW = 0
@@ -82,6 +84,7 @@ class SharedModels:
         }
         columns.lay(self, self._columns)
         self.rows, self.next_id = 1, 0
+        self._entering: FloatArray = np.zeros(1)
         self.alive[NEW] = True
         self._look()
         self.retune(prior)
@@ -123,21 +126,45 @@ class SharedModels:
         self.refresh(row)
         self._look()
 
-    def credit(self, row: int, context: FloatArray, error: float, reward: float) -> None:
-        """Add one observation of a located user to a model, whose estimate left this error."""
-        self.gram[row] += context[:, None] * context
-        self.moment[row] += reward * context
+    def credit(
+        self, row: int, context: FloatArray, reward: float, *, score: FloatArray, floor: float
+    ) -> bool:
+        """Add one observation of a located user to a model, and its error to the user's score.
+
+        Nothing is added if it is less likely than `floor`; tell whether it was added.
+        """
+        if not kernels().credit(
+            self.gram[row], self.moment[row], self.inverse[row], self.theta[row], score,
+            context, reward, self.prior.noise, floor,
+        ):  # fmt: skip
+            return False
         self.count[row] += 1
         self.evidence[row] = UNKNOWN
         self.updates[row] += 1
         if self.updates[row] >= REFRESH:
             self.refresh(row)
-            return
-        inverse = self.inverse[row]
-        column = inverse @ context
-        weight = 1.0 / (1.0 + float(context @ column))
-        inverse -= column[:, None] * (weight * column)
-        self.theta[row] += (weight * error) * column
+        return True
+
+    def follow(
+        self, home: int, belief: FloatArray, context: FloatArray, reward: float, rates: Rates
+    ) -> tuple[float, float]:
+        """Let a belief over the models take in a reward; return home's error and leverage."""
+        n, prior = self.rows, self.prior
+        error, leverage = kernels().follow(
+            self.theta[:n], self.inverse[home], self.count[:n], self.entering(rates), belief,
+            home, context, reward, prior.noise, prior.spread, rates.hazard, rates.floor,
+        )  # fmt: skip
+        return error, leverage
+
+    def entering(self, rates: Rates) -> FloatArray:
+        """Return how likely a newcomer is to be on each model; young ones do not count."""
+        novelty = rates.novelty(len(self._established))
+        if self._entering[NEW] != novelty / (novelty + len(self._established)):
+            self._entering = np.zeros(self.rows)
+            self._entering[self._established] = 1.0
+            self._entering[NEW] = novelty
+            self._entering /= novelty + len(self._established)
+        return self._entering
 
     def refresh(self, row: int) -> None:
         """Compute afresh what follows from a model's sums."""
@@ -172,6 +199,7 @@ class SharedModels:
     def _look(self) -> None:
         self._live = np.flatnonzero(self.alive[: self.rows])
         self._established = self._live[self.count[self._live] >= self.established_at]
+        self._entering = np.zeros(self.rows)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""

@@ -190,9 +190,9 @@ class Whereabouts:
             self.doubt[row] = NONE
 
     def belief(self, row: int, models: int) -> FloatArray:
-        """Return a user's weights of the first so many rows of models."""
+        """Return a copy of a user's weights of the first so many rows of models."""
         if self.doubt[row] != NONE:
-            return self.beliefs.weight[self.doubt[row], :models]
+            return self.beliefs.weight[self.doubt[row], :models].copy()
         certain = np.zeros(models)
         certain[self.model[row]] = 1.0
         return certain
@@ -217,8 +217,15 @@ class Whereabouts:
         self.beliefs.weight[:, into] += self.beliefs.weight[:, model]
         self.beliefs.weight[:, model] = 0.0
 
+    def leave(self, model: int) -> None:
+        """Let nobody be on a model that is gone, nor believe in it."""
+        n = len(self)
+        for column in (self.model, self.home):
+            column[:n][column[:n] == model] = NONE
+        self.disbelieve(model)
+
     def disbelieve(self, model: int) -> None:
-        """Let nobody believe in a model that is gone."""
+        """Let nobody believe in a model."""
         self.beliefs.weight[:, model] = 0.0
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -238,7 +245,7 @@ class Whereabouts:
 
     def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Put back what `dump` returned."""
-        self.row, self.free = {user: row for user, row in state["users"]}, list(state["free"])
+        self.row, self.free = dict(state["users"]), list(state["free"])
         columns.fill(self, self._columns, len(self), arrays)
         self.seats.fill(state["seats"], _part(arrays, "seat_"))
         self.beliefs.widen(state["models"])
