@@ -423,7 +423,10 @@ class Chart:
             self._close(int(unused[models.visited[unused].argmin()]))
 
     def _close(self, model: int) -> None:
-        self.users.leave(model)
+        if self.models.checked[model]:
+            self.users.leave(model)
+        else:  # nobody was ever located there: no need to look through all users
+            self.users.disbelieve(model)
         self.models.close(model)
 
     def is_shown(self, row: int) -> bool:

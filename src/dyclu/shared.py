@@ -46,6 +46,8 @@ class SharedModels:
         How many segments on probation are part of it.
     id, founded, visited : int arrays of shape (room,)
         A name for people, and when it was founded and last credited, in rewards of all users.
+    checked : array of shape (room,)
+        Its count when it was last compared with the others; 0 before anybody was located on it.
     """
 
     gram: FloatArray
