@@ -3,15 +3,17 @@
 from dyclu import errors, policies
 from dyclu.batches import Decisions, Outcomes
 from dyclu.errors import DycluError
+from dyclu.evidence import resemblance
 from dyclu.homogeneity import Evidence, homogeneity
 from dyclu.noise import Noise
-from dyclu.policies import DyClu, LinUCB, Uniform, load
+from dyclu.policies import Atlas, DyClu, LinUCB, Uniform, load
 from dyclu.policy import Decision, Outcome, Policy
 from dyclu.stats import Stats
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Atlas",
     "Decision",
     "Decisions",
     "DyClu",
@@ -28,4 +30,5 @@ __all__ = [
     "homogeneity",
     "load",
     "policies",
+    "resemblance",
 ]

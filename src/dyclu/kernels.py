@@ -548,3 +548,121 @@ def compare(
             undecided[left] = i
             left += 1
     return found, left
+
+
+@compiled
+def log_evidence(
+    gram: FloatArray, moment: FloatArray, mean: FloatArray, ridge: float, noise: float
+) -> float:
+    """Return ``b̃ᵀA_λ⁻¹b̃ / 2σ² − ½ log det(A_λ/λ)`` with ``b̃ = b − Aμ``; 0 where rounding ate λ."""
+    d = len(moment)
+    factor = gram.copy()
+    for i in range(d):
+        factor[i, i] += ridge
+    if not factorise(factor):
+        return 0.0
+    rest = np.empty(d)
+    times(gram, mean, rest)
+    for i in range(d):
+        rest[i] = moment[i] - rest[i]
+    fit, size = 0.0, 0.0
+    for k in range(d):
+        row = factor[k]
+        part = rest[k] / row[k]
+        for j in range(k + 1, d):
+            rest[j] -= row[j] * part
+        fit += part * part
+        size += math.log(row[k])
+    return fit / (2.0 * noise) - size + 0.5 * d * math.log(ridge)
+
+
+@compiled
+def log_evidences(
+    gram: FloatArray,
+    moment: FloatArray,
+    rows: _Ids,
+    more_gram: FloatArray,
+    more_moment: FloatArray,
+    mean: FloatArray,
+    ridge: float,
+    noise: float,
+    out: FloatArray,
+) -> None:
+    """Set the log evidence of each of the models `rows` with more observations added to it."""
+    for i in range(len(rows)):
+        row = rows[i]
+        together, moments = gram[row] + more_gram, moment[row] + more_moment
+        out[i] = log_evidence(together, moments, mean, ridge, noise)
+
+
+@compiled
+def follow(
+    theta: FloatArray,
+    inverse: FloatArray,
+    count: FloatArray,
+    entering: FloatArray,
+    belief: FloatArray,
+    home: int,
+    context: FloatArray,
+    reward: float,
+    noise: float,
+    spread: float,
+    hazard: float,
+    floor: float,
+) -> tuple[float, float]:
+    """Set a belief over models to what it is after a reward; return home's error and leverage.
+
+    Another model's leverage is taken to be that of `home` in proportion to their counts, as if both
+    had seen contexts of one kind; the first model, which is empty, has the prior's.
+    """
+    column = np.empty(len(context))
+    times(inverse, context, column)
+    leverage = max(dot(context, column), 0.0)
+    length, held, total, mine = dot(context, context), max(count[home], 1.0), 0.0, 0.0
+    for k in range(len(belief)):
+        weight = (1.0 - hazard) * belief[k] + hazard * entering[k]
+        if weight == 0.0:
+            belief[k] = 0.0
+            continue
+        error = reward - dot(theta[k], context)
+        if k == 0:
+            variance = noise + spread * length
+        else:
+            variance = noise * (1.0 + leverage * held / max(count[k], 1.0))
+        density = math.exp(-0.5 * error * error / variance) / math.sqrt(variance)
+        belief[k] = weight * (density + floor)
+        total += belief[k]
+        if k == home:
+            mine = error
+    for k in range(len(belief)):
+        belief[k] /= total
+    return mine, leverage
+
+
+@compiled
+def credit(
+    gram: FloatArray,
+    moment: FloatArray,
+    inverse: FloatArray,
+    theta: FloatArray,
+    score: FloatArray,
+    context: FloatArray,
+    reward: float,
+    noise: float,
+    floor: float,
+) -> bool:
+    """Add an observation to a model by rank one, and its error to a score, unless it is a stray."""
+    column = np.empty(len(context))
+    times(inverse, context, column)
+    grown = 1.0 + max(dot(context, column), 0.0)
+    error = reward - dot(theta, context)
+    variance = noise * grown
+    if math.exp(-0.5 * error * error / variance) / math.sqrt(variance) < floor:
+        return False
+    add_outer(gram, context, 1.0)
+    add_outer(inverse, column, -1.0 / grown)
+    for i in range(len(context)):
+        moment[i] += reward * context[i]
+        score[i] += error * context[i]
+        theta[i] += error / grown * column[i]
+    return True

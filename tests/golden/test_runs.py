@@ -27,6 +27,7 @@ GOLDEN = {  # regret and alarms
     "club": (618.481448, 0),
     "sclub": (603.019528, 0),
     "dyclu": (133.459702, 21),
+    "atlas": (42.998776, 22),
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from dyclu.errors import ForeignFile, OptionError
 from dyclu.policies.adts import AdTS
+from dyclu.policies.atlas import Atlas
 from dyclu.policies.club import Club
 from dyclu.policies.discounted import DiscountedLinUCB
 from dyclu.policies.dlinucb import DLinUCB
@@ -27,6 +28,7 @@ from dyclu.storage import Saved, read, trusting
 
 __all__ = [
     "AdTS",
+    "Atlas",
     "Club",
     "DLinUCB",
     "DiscountedLinUCB",
@@ -52,6 +54,7 @@ _MAKERS: Mapping[str, Callable[..., Policy]] = {
     "club": Club,
     "sclub": Sclub,
     "dyclu": DyClu,
+    "atlas": Atlas,
 }
 
 _RESTORERS: Mapping[str, Callable[[Saved], Policy]] = {
@@ -66,6 +69,7 @@ _RESTORERS: Mapping[str, Callable[[Saved], Policy]] = {
         Club,
         Sclub,
         DyClu,
+        Atlas,
     )
 }
 
@@ -74,7 +78,7 @@ def names() -> tuple[str, ...]:
     """Return the names of all policies.
 
     >>> names()
-    ('uniform', 'linucb', 'shared-linucb', 'discounted-linucb', ..., 'sclub', 'dyclu')
+    ('uniform', 'linucb', 'shared-linucb', 'discounted-linucb', ..., 'dyclu', 'atlas')
     """
     return tuple(_MAKERS)
 

@@ -158,6 +158,7 @@ def options(name: str, setting: Population) -> dict[str, Any]:
         "dlinucb": dlinucb | {"width_noise": setting.noise**2},
         "dlinucb-sigma": dlinucb,
         "club": {"ridge": RIDGE, "alpha": 0.1, "tolerance": 2.0},
+        "atlas": {"noise": setting.noise},
         "dyclu": common
         | {"delta": 0.1, "window": 20, "window_delta": 0.1}
         | {"change_level": 0.01, "neighbour_level": 0.01},

@@ -1,0 +1,440 @@
+"""`Chart`: how users and models come together, part and change.
+
+The mechanics of Atlas. A user on probation is put where the evidence is largest (`probe`); a
+located one is followed by a belief (`follow`); models are founded, merged, split and retired by
+the way. `docs/theory.md`, section 10, has the reasons.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dyclu.belief import likelihood, turning_point, weighed
+from dyclu.evidence import Prior
+from dyclu.rates import Rates
+from dyclu.shared import NEW, SharedModels
+from dyclu.validation import FloatArray
+from dyclu.whereabouts import NONE, Whereabouts
+
+FEW = 3
+"""Least rewards after which somebody can be located on an established model."""
+
+YOUNG = 128
+"""Most young models at a time: how many a segment on probation is compared with, at worst."""
+
+FIRM = 8
+"""Observations per feature from which on a model is not helped by segments on probation."""
+
+UNUSED = 1000
+"""Most established models without users that are kept for those who return."""
+
+MEANT = 0.02
+"""Least weight of a model that arms are chosen with, on probation."""
+
+INFORMATIVE, SURE = 0.5, 0.9
+"""Largest leverage and least belief with which a prediction's error tells of the noise."""
+
+GROWTH, AGAIN = 1.1, 1.25
+"""By how much the stream, and a user's share of a model, grow before they are looked at again."""
+
+
+class Chart:
+    """Users, models, and what is known of the surroundings.
+
+    Attributes
+    ----------
+    models, users, rates : SharedModels, Whereabouts and Rates
+        The three of them.
+    clock : int
+        How many rewards were learnt, of all users.
+    retune_at : float
+        At how many rewards the prior is learnt again.
+    moved : tuple of int, int and float
+        From which model to which the last change led, and how certain that was.
+    """
+
+    def __init__(self, dim: int, *, told: float | None, certainty: float, lag: int) -> None:
+        self.dim, self.certainty, self.lag = dim, certainty, lag
+        self.rates = Rates(told=told)
+        self.models = SharedModels(dim, Prior(np.zeros(dim), 1.0, self.rates.noise))
+        self.users = Whereabouts(dim, lag=lag + 1, models=self.models.room)
+        self.clock, self.retune_at = 0, 0.0
+        self.moved = (NONE, NONE, 0.0)
+
+    # What arms are chosen with
+
+    def view(self, row: int) -> tuple[FloatArray, FloatArray]:
+        """Return the estimate for a user, and the covariance of what is not known of it."""
+        models, users = self.models, self.users
+        if row != NONE and users.seat[row] == NONE:
+            inverse = models.inverse[users.model[row]]
+            if users.doubt[row] == NONE:
+                return models.theta[users.model[row]].copy(), inverse
+            return users.belief(row, models.rows) @ models.theta[: models.rows], inverse
+        if row == NONE or users.doubt[row] == NONE:
+            return self._common_view()
+        return self._probation_view(row)
+
+    def _common_view(self) -> tuple[FloatArray, FloatArray]:
+        """Return what is expected of somebody of whom nothing is known.
+
+        The models as often as newcomers are on them; before any is established, what all rewards
+        have in common, tastes being noise around it.
+        """
+        models, prior, rows = self.models, self.models.prior, self.models.live
+        if len(models.established):
+            return models.entering(self.rates) @ models.theta[: models.rows], models.inverse[NEW]
+        loud = Prior(prior.mean, prior.spread, prior.noise + prior.spread * self.rates.size)
+        theta, _ = loud.posterior(models.gram[rows].sum(axis=0), models.moment[rows].sum(axis=0))
+        return theta, models.inverse[NEW]
+
+    def _probation_view(self, row: int) -> tuple[FloatArray, FloatArray]:
+        models, users, seats = self.models, self.users, self.users.seats
+        seat, weight = users.seat[row], users.belief(row, models.rows)
+        meant = np.flatnonzero(weight >= MEANT)
+        theta, inverse = np.zeros(self.dim), np.zeros((self.dim, self.dim))
+        for model in meant:
+            inside = seats.placed[seat] and model == users.model[row]
+            part = 0.0 if inside else 1.0
+            share = weight[model] / weight[meant].sum()
+            mean, covariance = models.prior.posterior(
+                models.gram[model] + part * seats.gram[seat],
+                models.moment[model] + part * seats.moment[seat],
+            )
+            theta += share * mean
+            inverse += share * covariance
+        return theta, inverse
+
+    # What is learnt of the surroundings
+
+    def hear(self, y: float, length: float) -> None:
+        """Note a reward, and its context's squared length."""
+        self.rates.hear(y, length)
+        if self.rates.heard >= self.retune_at:
+            self._retune()
+
+    def _retune(self) -> None:
+        """Let the prior be what the stream says by now; done ever more rarely."""
+        rates, models = self.rates, self.models
+        self.retune_at = GROWTH * rates.heard + 1
+        squares = float((models.theta[models.established] ** 2).sum()) / self.dim
+        spread = rates.spread(squares, len(models.established))
+        prior = Prior(np.zeros(self.dim), spread, rates.noise)
+        rows = models.live[1:]
+        gram, moment = models.gram[rows].sum(axis=0), models.moment[rows].sum(axis=0)
+        apart = sum(prior.log_evidence(models.gram[row], models.moment[row]) for row in rows)
+        if prior.log_evidence(gram, moment) - apart > self._strong:
+            # Likelier of one taste than of many: whoever is new has that, until it is contradicted.
+            common, _ = prior.posterior(gram, moment)
+            prior = Prior(common, rates.narrow, rates.noise)
+        models.retune(prior)
+
+    # A located user
+
+    def follow(self, row: int, x: FloatArray, y: float, length: float) -> tuple[bool, bool]:
+        """Take in a reward of a located user; tell whether it was a stray, or showed a change."""
+        models, users, rates = self.models, self.users, self.rates
+        home = int(users.model[row])
+        belief = users.belief(row, models.rows)
+        error, leverage = models.follow(home, belief, x, y, rates)
+        variance = models.prior.noise * (1.0 + leverage)
+        surprised = _density(error, variance) < rates.floor
+        if leverage < INFORMATIVE:
+            rates.test(error * error / (1.0 + leverage))
+        rates.followed += 1
+        users.remember(row, x, y)
+        if belief[home] < 0.5:
+            return surprised, self._suspect(row, belief)
+        if 1.0 - belief[home] > 2.0 * rates.hazard:
+            users.doubt_with(row, belief)
+        else:
+            users.be_sure(row)
+        if users.waiting[row] > self.lag:
+            self._credit(row, home, 0)
+            users.forget_oldest(row)
+            if users.credited[row] >= users.due[row]:
+                return surprised, self._reconsider(row)
+        return surprised, False
+
+    def _credit(self, row: int, home: int, place: int) -> None:
+        """Add a waiting observation to the user's model, unless it is a stray."""
+        models, users = self.models, self.users
+        x, y = users.contexts[row, place], float(users.rewards[row, place])
+        if not models.credit(home, x, y, score=users.score[row], floor=self.rates.floor):
+            return
+        users.credited[row] += 1
+        models.visited[home] = self.clock
+        if models.count[home] >= 2.0 * models.checked[home]:
+            self._merge_if_alike(home)
+
+    def _suspect(self, row: int, belief: FloatArray) -> bool:
+        """Put a user on probation, with the rewards since the likely change."""
+        models, users = self.models, self.users
+        home, waiting = int(users.model[row]), int(users.waiting[row])
+        others = belief.copy()
+        others[home] = 0.0
+        cut = turning_point(*(self._likely(row, model) for model in (home, int(others.argmax()))))
+        for place in range(cut):
+            self._credit(row, home, place)
+        contexts, rewards = users.contexts[row, cut:waiting], users.rewards[row, cut:waiting]
+        seat = users.sit(row)
+        self._sit_down(seat, contexts.T @ contexts, contexts.T @ rewards, waiting - cut)
+        models.users[home] -= 1
+        users.home[row], users.model[row], users.waiting[row] = users.model[row], NONE, 0
+        users.since[row] = self.clock
+        return self._place(row)
+
+    def _likely(self, row: int, model: int) -> FloatArray:
+        """Return how likely a user's waiting observations are under a model."""
+        models, users, prior = self.models, self.users, self.models.prior
+        waiting = users.waiting[row]
+        contexts = users.contexts[row, :waiting]
+        errors = users.rewards[row, :waiting] - contexts @ models.theta[model]
+        spread = prior.spread if model == NEW else 0.0
+        variances = prior.noise + spread * np.einsum("nd,nd->n", contexts, contexts)
+        return likelihood(errors, variances, self.rates.floor)
+
+    def _reconsider(self, row: int) -> bool:
+        """Let a user leave a model that their own share of its data contradicts."""
+        models, users = self.models, self.users
+        home = int(users.model[row])
+        users.due[row] = AGAIN * users.credited[row]
+        if models.count[home] - users.credited[row] < self.dim:
+            return False
+        gram, _ = self._share(row)
+        prior = models.prior
+        apart = Prior(np.zeros(self.dim), prior.spread, prior.noise)
+        if apart.log_evidence(gram, users.score[row]) < self._strong:
+            return False
+        gram, moment = self.take_out(row)
+        waiting = int(users.waiting[row])
+        contexts, rewards = users.contexts[row, :waiting], users.rewards[row, :waiting]
+        seat = users.sit(row)
+        self._sit_down(
+            seat,
+            gram + contexts.T @ contexts,
+            moment + contexts.T @ rewards,
+            users.credited[row] + waiting,
+        )
+        users.model[row] = users.home[row] = NONE
+        users.waiting[row], users.credited[row], users.score[row] = 0, 0.0, 0.0
+        return self._place(row)
+
+    @property
+    def _strong(self) -> float:
+        """Log odds that count as certain."""
+        return -math.log(1.0 - self.certainty)
+
+    def _share(self, row: int) -> tuple[FloatArray, FloatArray]:
+        """Return a located user's part of their model's sums, as if of its average contexts."""
+        models, users = self.models, self.users
+        home = users.model[row]
+        part = min(users.credited[row] / max(models.count[home], 1.0), 1.0)
+        gram: FloatArray = part * models.gram[home]
+        return gram, users.score[row] + gram @ models.theta[home]
+
+    def take_out(self, row: int) -> tuple[FloatArray, FloatArray]:
+        """Take a located user, and their part of the sums, off their model; return that part."""
+        models, users = self.models, self.users
+        home = int(users.model[row])
+        gram, moment = self._share(row)
+        models.users[home] -= 1
+        models.add(home, gram, moment, -users.credited[row])
+        self._close_if_empty(home)
+        return gram, moment
+
+    # A user on probation
+
+    def probe(self, row: int, x: FloatArray, y: float, length: float) -> tuple[bool, bool]:
+        """Take in a reward of a user on probation; tell the same."""
+        users, seat = self.users, int(self.users.seat[row])
+        if self._is_stray(row, x, y, length):
+            return True, False
+        self.withdraw(row)
+        seats = users.seats
+        seats.gram[seat] += x[:, None] * x
+        seats.moment[seat] += y * x
+        seats.count[seat] += 1
+        return False, self._place(row)
+
+    def _is_stray(self, row: int, x: FloatArray, y: float, length: float) -> bool:
+        """Tell whether nothing that is thought of a user explains a reward; note its error."""
+        prior, rates = self.models.prior, self.rates
+        theta, inverse = self.view(row)
+        error, leverage = y - float(x @ theta), max(float(x @ inverse @ x), 0.0)
+        doubt = self.users.doubt[row]
+        if leverage < INFORMATIVE and self.users.beliefs.weight[doubt].max() > SURE:
+            rates.test(error * error / (1.0 + leverage))
+        as_new = _density(y - float(x @ prior.mean), prior.noise + prior.spread * length)
+        return max(_density(error, prior.noise * (1.0 + leverage)), as_new) < rates.floor
+
+    def _sit_down(self, seat: int, gram: FloatArray, moment: FloatArray, count: float) -> None:
+        seats = self.users.seats
+        seats.gram[seat], seats.moment[seat], seats.count[seat] = gram, moment, count
+
+    def withdraw(self, row: int) -> None:
+        """Take a segment on probation out of the model it was put to."""
+        models, users, seats = self.models, self.users, self.users.seats
+        seat, model = users.seat[row], int(users.model[row])
+        if seats.placed[seat]:
+            seats.placed[seat] = 0.0
+            models.guests[model] -= 1
+            models.add(model, seats.gram[seat], seats.moment[seat], -seats.count[seat])
+            self._close_if_empty(model)
+        users.model[row] = NONE
+
+    def _place(self, row: int) -> bool:
+        """Put a segment where the evidence is largest; tell whether its user has changed."""
+        models, users, seats = self.models, self.users, self.users.seats
+        seat, rows = users.seat[row], models.live
+        gains = models.gains(rows, seats.gram[seat], seats.moment[seat])
+        chances = weighed(gains + self._log_prior(int(users.home[row]), rows))
+        weight = np.zeros(models.rows)
+        weight[rows] = chances
+        users.beliefs.widen(models.room)
+        users.doubt_with(row, weight)
+        model = int(rows[chances.argmax()])
+        if self._is_settled(seats.count[seat], models.count[model], chances.max()):
+            return self._settle(row, model, float(chances.max()))
+        self._stay(row, model)
+        return False
+
+    def _log_prior(self, home: int, rows: Any) -> FloatArray:
+        """Return how likely the models are before the segment is looked at.
+
+        Whoever was located and is now suspected of a change is at home still, unless they changed.
+        """
+        entering = np.ones(len(rows))
+        entering[0] = self.rates.novelty(len(self.models.established))
+        if home == NONE:
+            return np.log(entering)
+        log_prior: FloatArray = np.log(self.rates.hazard * entering / entering.sum())
+        log_prior[rows == home] = 0.0
+        return log_prior
+
+    def _is_settled(self, mine: float, others: float, chance: float) -> bool:
+        """Tell whether a segment of so many observations is located on a model of so many."""
+        if mine + others < self.models.established_at:
+            return False
+        least = FEW if others >= self.dim else self.dim
+        return mine >= self.models.established_at or (chance >= self.certainty and mine >= least)
+
+    def _stay(self, row: int, model: int) -> None:
+        """Leave a segment on probation; it counts with its model unless that is firm."""
+        models, users, seats = self.models, self.users, self.users.seats
+        young = len(models.live) - 1 - len(models.established)
+        if model == NEW:
+            if young >= YOUNG:
+                return
+            model = models.found(self.clock)
+            users.beliefs.widen(models.room)
+            users.disbelieve(model)
+        users.model[row] = model
+        seat = users.seat[row]
+        if models.count[model] < FIRM * self.dim:
+            seats.placed[seat] = 1.0
+            models.guests[model] += 1
+            models.add(model, seats.gram[seat], seats.moment[seat], seats.count[seat])
+
+    def _settle(self, row: int, model: int, chance: float) -> bool:
+        """Locate a user on a model; tell whether they have changed."""
+        models, users, rates = self.models, self.users, self.rates
+        seats, seat, home = users.seats, users.seat[row], int(users.home[row])
+        rates.settled += 1
+        rates.founded += int(models.count[model] < self.dim)
+        if model == NEW:
+            model = models.found(self.clock)
+            users.beliefs.widen(models.room)
+            users.disbelieve(model)
+            self._retire()
+        models.users[model] += 1
+        models.add(model, seats.gram[seat], seats.moment[seat], seats.count[seat])
+        models.visited[model] = self.clock
+        if home != model:
+            users.credited[row], users.score[row] = 0.0, 0.0
+        users.credited[row] += seats.count[seat]
+        users.score[row] += seats.moment[seat] - seats.gram[seat] @ models.theta[model]
+        users.due[row] = max(AGAIN * users.credited[row], self.dim)
+        users.model[row], users.home[row], users.waiting[row] = model, NONE, 0
+        users.since[row] = self.clock
+        users.stand(row)
+        users.be_sure(row)
+        changed = home not in (NONE, model)
+        rates.changes += int(changed)
+        rates.strays += int(home == model)
+        if changed:
+            self.moved = (int(models.id[home]), int(models.id[model]), chance)
+        if models.count[model] >= 2.0 * models.checked[model]:
+            self._merge_if_alike(model)
+        return changed
+
+    # The life of models
+
+    def _merge_if_alike(self, model: int) -> None:
+        """Merge a model with the one it resembles most, if certainly."""
+        models = self.models
+        models.checked[model] = models.count[model]
+        rows = models.live[1:]
+        rows = rows[(models.count[rows] >= self.dim) & (rows != model)]
+        if not len(rows):
+            return
+        known = models.known(np.array([model]))[0]
+        gains = models.gains(rows, models.gram[model], models.moment[model]) - known
+        if gains.max() > self._strong:
+            self._merge(model, int(rows[gains.argmax()]))
+
+    def _merge(self, into: int, other: int) -> None:
+        models, users = self.models, self.users
+        theta, _ = models.prior.posterior(
+            models.gram[into] + models.gram[other], models.moment[into] + models.moment[other]
+        )
+        for model in (into, other):
+            self._carry_scores(model, theta)
+        models.users[into] += models.users[other]
+        models.guests[into] += models.guests[other]
+        models.add(into, models.gram[other], models.moment[other], models.count[other])
+        models.checked[into] = models.count[into]
+        users.rename(other, into)
+        models.close(other)
+
+    def _carry_scores(self, model: int, theta: FloatArray) -> None:
+        """Let what a model left unexplained of its users be what another estimate leaves."""
+        models, users, n = self.models, self.users, len(self.users)
+        rows = np.flatnonzero((users.model[:n] == model) & (users.seat[:n] == NONE))
+        if len(rows):
+            shift = models.gram[model] @ (models.theta[model] - theta)
+            part = users.credited[rows] / max(models.count[model], 1.0)
+            users.score[rows] += part[:, None] * shift
+
+    def _close_if_empty(self, model: int) -> None:
+        """Remove a model that nobody is on and that holds next to nothing."""
+        models = self.models
+        if not (models.users[model] or models.guests[model] or models.count[model] >= self.dim):
+            self._close(model)
+
+    def _retire(self) -> None:
+        """Remove the unused model that was left alone longest, if there are too many."""
+        models, rows = self.models, self.models.established
+        unused = rows[(models.users[rows] == 0) & (models.guests[rows] == 0)]
+        if len(unused) > UNUSED:
+            self._close(int(unused[models.visited[unused].argmin()]))
+
+    def _close(self, model: int) -> None:
+        if self.models.checked[model]:
+            self.users.leave(model)
+        else:  # nobody was ever located there: no need to look through all users
+            self.users.disbelieve(model)
+        self.models.close(model)
+
+    def is_shown(self, row: int) -> bool:
+        """Tell whether a model is more than a guess."""
+        models = self.models
+        return row != NEW and bool(models.users[row] or models.count[row] >= models.established_at)
+
+
+def _density(error: float, variance: float) -> float:
+    """Return the Gaussian density up to 1/√2π."""
+    return math.exp(-0.5 * error * error / variance) / math.sqrt(variance)

@@ -1,0 +1,228 @@
+"""Atlas: the distinct tastes of a population as shared models, and where on them each user is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from os import PathLike
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from dyclu.batches import OneByOne
+from dyclu.chart import Chart
+from dyclu.evidence import Prior
+from dyclu.places import Location, Move, SharedModel
+from dyclu.policy import Decision, Outcome, described
+from dyclu.rates import Rates
+from dyclu.ridge import choose, ucb
+from dyclu.shared import NEW
+from dyclu.storage import Saved, write
+from dyclu.validation import (
+    as_arms,
+    as_context,
+    as_dim,
+    as_positive,
+    as_probability,
+    as_reward,
+    as_user,
+    as_whole,
+)
+from dyclu.whereabouts import NONE
+
+
+class Atlas(OneByOne):
+    """Keeps the distinct tastes of a population, and says of each user where among them they are.
+
+    A user begins *on probation*: after each reward their segment is put where the evidence is
+    largest, with those it resembles or on a model of its own. Once that is certain and the model
+    is established, the user is *located*: only a belief over the models is followed, at a cost that
+    does not depend on how many users there are. A reward that another model explains better puts
+    them on probation again, with the rewards since the likely change.
+
+    Noise, prior, and the chances of changes, of strays and of new tastes are learnt (`Rates`).
+
+    Parameters
+    ----------
+    dim : int
+        Number of features of a context.
+    noise : float or None
+        Standard deviation σ of the rewards' noise; None estimates it from errors of prediction.
+    alpha : float
+        How many posterior standard deviations an arm is given credit for. Raise it where what is
+        offered varies so little that some features would never be tried.
+    certainty : float
+        Belief from which on a user counts as located, and evidence asked of merging and splitting.
+        Raise it where confusing two similar tastes is dear.
+    lag : int
+        How many rewards of a located user wait before they are credited to the model, so that a
+        change does not soil it. Raise it where changes are hard to see.
+
+    Examples
+    --------
+    >>> policy = Atlas(2, noise=0.1)
+    >>> arms = [[1.0, 0.0], [0.0, 1.0]]
+    >>> for _ in range(4):
+    ...     outcome = policy.learn("ana", arms[0], 1.0)
+    ...     outcome = policy.learn("ana", arms[1], 0.1)
+    >>> policy.locate("ana").located, len(policy.models)
+    (True, 1)
+    >>> policy.decide("ana", arms).arm
+    0
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        noise: float | None = None,
+        alpha: float = 0.25,
+        certainty: float = 0.99,
+        lag: int = 4,
+    ) -> None:
+        self.dim = as_dim(dim)
+        self.alpha = as_positive(alpha, "alpha")
+        self.certainty = as_probability(certainty, "certainty")
+        self.lag = as_whole(lag, "lag", least=0)
+        self._told = None if noise is None else as_positive(noise, "noise")
+        told = None if self._told is None else self._told**2
+        self._chart = Chart(self.dim, told=told, certainty=self.certainty, lag=self.lag)
+        self._moves: list[Move] = []
+
+    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+        """Choose an arm by the models the user may be on, as far as each is believed in."""
+        user, arms = as_user(user), as_arms(arms, self.dim)
+        theta, inverse = self._chart.view(self._chart.users.row.get(user, NONE))
+        return choose(user, ucb(theta, inverse, arms, alpha=self.alpha * self.noise))
+
+    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        """Take in the reward of the chosen context."""
+        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
+        chart, users = self._chart, self._chart.users
+        row = users.row.get(user, NONE)
+        if row == NONE:
+            row = users.welcome(user, chart.clock)
+        chart.clock += 1
+        length = float(x @ x)
+        if length == 0.0:  # no taste explains it, and it tells nothing of any
+            return Outcome(user)
+        chart.hear(y, length)
+        located = users.seat[row] == NONE
+        surprised, changed = (chart.follow if located else chart.probe)(row, x, y, length)
+        if changed:
+            self._moves.append(Move(user, chart.clock, *chart.moved))
+        return Outcome(user, surprised, changed)
+
+    @property
+    def noise(self) -> float:
+        """The noise's standard deviation: as told, or as estimated so far."""
+        return math.sqrt(self._chart.models.prior.noise)
+
+    @property
+    def models(self) -> tuple[SharedModel, ...]:
+        """The established models, oldest first."""
+        models = self._chart.models
+        rows = [row for row in models.live if self._chart.is_shown(row)]
+        return tuple(
+            SharedModel(
+                id=int(models.id[row]),
+                size=round(models.count[row]),
+                estimate=models.theta[row].copy(),
+                users=int(models.users[row]),
+                founded=int(models.founded[row]),
+                visited=int(models.visited[row]),
+            )
+            for row in sorted(rows, key=lambda row: int(models.id[row]))
+        )
+
+    @property
+    def changes(self) -> tuple[Move, ...]:
+        """All changes noticed so far."""
+        return tuple(self._moves)
+
+    def locate(self, user: Hashable) -> Location:
+        """Return where a user is; somebody never seen is on no model yet."""
+        user, models, users = as_user(user), self._chart.models, self._chart.users
+        row = users.row.get(user, NONE)
+        if row == NONE or (users.model[row] == NONE and users.doubt[row] == NONE):
+            return Location(user, None, False, self._chart.clock, {}, 1.0)
+        weight = users.belief(row, models.rows)
+        likely = {int(models.id[k]): float(weight[k]) for k in models.live[1:] if weight[k] > 1e-3}
+        model = int(users.model[row])
+        return Location(
+            user,
+            int(models.id[model]) if model != NONE else None,
+            bool(users.seat[row] == NONE),
+            int(users.since[row]),
+            likely,
+            float(weight[NEW]),
+        )
+
+    def forget(self, user: Hashable) -> None:
+        """Remove a user: name, belief and observations, and their share of the model they are on.
+
+        Of a located user the model's share is known by its count and by what it left unexplained;
+        its contexts count as the average ones of the model. What models they were on before, and
+        the common mean, have taken in stays.
+        """
+        user = as_user(user)
+        row = self._chart.users.row.get(user, NONE)
+        if row == NONE:
+            return
+        if self._chart.users.seat[row] == NONE:
+            self._chart.take_out(row)
+        else:
+            self._chart.withdraw(row)
+        self._moves = [move for move in self._moves if move.user != user]
+        self._chart.users.dismiss(user)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+        models, model_arrays = self._chart.models.dump()
+        users, user_arrays = self._chart.users.dump()
+        prior = self._chart.models.prior
+        state = {
+            "models": models,
+            "users": users,
+            "rates": self._chart.rates.dump(),
+            "spread": prior.spread,
+            "noise": prior.noise,
+            "clock": self._chart.clock,
+            "retune_at": self._chart.retune_at,
+            "moves": [[m.user, m.at, m.before, m.after, m.certainty] for m in self._moves],
+        }
+        arrays = {f"model_{name}": array for name, array in model_arrays.items()}
+        arrays |= {f"user_{name}": array for name, array in user_arrays.items()}
+        write(path, Saved("Atlas", self._options(), state, arrays | {"mean": prior.mean}))
+
+    @classmethod
+    def restore(cls, saved: Saved) -> Atlas:
+        """Return the policy that was saved."""
+        policy, state, arrays = cls(**saved.options), saved.state, saved.arrays
+        prior = Prior(arrays["mean"], state["spread"], state["noise"])
+        policy._chart.rates = Rates(**state["rates"])
+        policy._chart.models.fill(state["models"], _part(arrays, "model_"), prior)
+        policy._chart.users.fill(state["users"], _part(arrays, "user_"))
+        policy._chart.clock, policy._chart.retune_at = state["clock"], state["retune_at"]
+        policy._moves = [Move(*move) for move in state["moves"]]
+        return policy
+
+    def __repr__(self) -> str:
+        return described("Atlas", self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "dim": self.dim,
+            "noise": self._told,
+            "alpha": self.alpha,
+            "certainty": self.certainty,
+            "lag": self.lag,
+        }
+
+
+def _part(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,147 @@
+"""`Rates`: what a stream tells of its surroundings, so that nobody has to.
+
+How loud the noise is, how far tastes lie apart, how often users change, how often a reward is a
+stray that belongs to nobody's taste, how often a taste is one never met. Each is a count over a
+count, begun with a stated guess of a stated weight.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+FIRST_NOISE, NOISE_WEIGHT = 0.25, 5.0
+"""The noise's first share of the rewards' variance, and how many residuals that guess is worth."""
+
+FIRST_HAZARD, FIRST_STRAYS, ROUNDS_WEIGHT = 1e-3, 1e-4, 1000.0
+"""Changes and strays per reward at first, and how many rewards these guesses are worth."""
+
+SPREAD_WEIGHT = 2.0
+"""How many models the rewards' variance is worth as a witness of how far tastes lie apart."""
+
+FOUNDED, JOINED, LEAST_NOVELTY = 2.0, 2.0, 5.0
+"""New and known tastes that are taken to have been met before the first user, and how many known
+models the chance of a new one is worth at least: joining is believed only on evidence."""
+
+LOUDEST = 9.0
+"""A squared residual counts as at most this many times the noise's variance: 3 σ."""
+
+LARGEST_REWARD = 25.0
+"""A squared reward counts as at most this many times their mean: 5 deviations."""
+
+SETTLED = 20
+"""Rewards after which their scale is trusted to tell a reward that is too large."""
+
+QUIETEST = 1e-4
+"""Share of the rewards' mean square below which the noise's variance is never taken to fall."""
+
+RESOLUTION = 1e-12
+"""Share of the rewards' mean square below which noise that was told is rounding."""
+
+TIGHTEST = 0.05
+"""Share of the rewards' variance that is left to tastes, however loud the noise."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Rates:
+    """Tallies of a stream.
+
+    Attributes
+    ----------
+    told : float or None
+        Variance of the noise, if it was told.
+    heard : int
+        Rewards.
+    energy, length : float
+        Sums of squares of the rewards and of the contexts.
+    squares, tested : float and int
+        Sum and number of squared residuals, in units in which each has mean σ².
+    followed, changes, strays : int
+        Rewards of users who were located; changes found; suspicions that came to nothing.
+    settled, founded : int
+        Segments that were located, and how many of them on a model of their own.
+
+    Examples
+    --------
+    >>> rates = Rates(followed=9_000, changes=9)
+    >>> rates.hazard
+    0.001
+    """
+
+    told: float | None = None
+    heard: int = 0
+    energy: float = 0.0
+    length: float = 0.0
+    squares: float = 0.0
+    tested: int = 0
+    followed: int = 0
+    changes: int = 0
+    strays: int = 0
+    settled: int = 0
+    founded: int = 0
+
+    def hear(self, reward: float, length: float) -> None:
+        """Count a reward, and its context's squared length."""
+        trusted = self.heard >= SETTLED and self.energy > 0
+        most = LARGEST_REWARD * self.scale if trusted else math.inf
+        self.energy += min(reward * reward, most)
+        self.length += length
+        self.heard += 1
+
+    def test(self, square: float) -> None:
+        """Count a squared residual."""
+        self.squares += min(square, LOUDEST * self.noise)
+        self.tested += 1
+
+    @property
+    def scale(self) -> float:
+        """Mean square of the rewards; 1 as long as none differed from 0."""
+        return self.energy / self.heard if self.energy else 1.0
+
+    @property
+    def noise(self) -> float:
+        """Variance of the noise."""
+        if self.told is not None:
+            return max(self.told, RESOLUTION * self.scale)
+        guess = NOISE_WEIGHT * FIRST_NOISE * self.scale
+        return max((guess + self.squares) / (NOISE_WEIGHT + self.tested), QUIETEST * self.scale)
+
+    def spread(self, squares: float, models: int) -> float:
+        """Return the variance of a taste's coordinates, given the sum over `models` of theirs."""
+        left = max(self.scale - self.noise, TIGHTEST * self.scale)
+        return (SPREAD_WEIGHT * left / self.size + squares) / (SPREAD_WEIGHT + models)
+
+    @property
+    def narrow(self) -> float:
+        """Variance of a taste's coordinates where everybody seems alike."""
+        return TIGHTEST * self.scale / self.size
+
+    @property
+    def size(self) -> float:
+        """Mean square of the contexts' length."""
+        return self.length / self.heard if self.length else 1.0
+
+    @property
+    def hazard(self) -> float:
+        """Chance that a user has changed since their last reward."""
+        return (ROUNDS_WEIGHT * FIRST_HAZARD + self.changes) / (ROUNDS_WEIGHT + self.followed)
+
+    @property
+    def stray(self) -> float:
+        """Chance that a reward has nothing to do with its user's taste."""
+        return (ROUNDS_WEIGHT * FIRST_STRAYS + self.strays) / (ROUNDS_WEIGHT + self.followed)
+
+    @property
+    def floor(self) -> float:
+        """Least density of a reward, whatever is believed: that of a stray, up to 1/√2π."""
+        return self.stray / math.sqrt(self.scale)
+
+    def novelty(self, models: int) -> float:
+        """Return how many of so many established models the chance of a new one is worth."""
+        new = (FOUNDED + self.founded) / (FOUNDED + JOINED + self.settled)
+        return max(LEAST_NOVELTY, models * new / (1.0 - new))
+
+    def dump(self) -> dict[str, Any]:
+        """Return the tallies, as JSON holds them."""
+        return asdict(self)

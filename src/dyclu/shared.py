@@ -1,0 +1,215 @@
+"""`SharedModels`: the atlas itself, the distinct tastes met so far, stacked in arrays.
+
+Row 0 is nobody's: an empty model, which is the prior. To be *there* means to be somebody new, and
+every formula that weighs a model weighs this one too. A model is *young* while it is but a guess
+that a few segments on probation belong together; from ``2d`` observations on it is *established*,
+and its inverse and estimate are kept at hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyclu import columns
+from dyclu.columns import Columns
+from dyclu.compute import kernels
+from dyclu.evidence import Prior
+from dyclu.policy import Ids
+from dyclu.rates import Rates
+from dyclu.validation import FloatArray
+
+NEW = 0
+"""The row of somebody new."""
+
+REFRESH = 1024
+"""Rank-one updates in a row before an inverse is computed afresh: rounding cannot pile up."""
+
+UNKNOWN = np.nan
+"""A log evidence that has to be computed."""
+
+
+class SharedModels:
+    """Models by row; rows of models that are gone are used again, ids are not.
+
+    Attributes
+    ----------
+    gram, moment, count : arrays of shape (room, d, d), (room, d) and (room,)
+        The sums of every model's observations.
+    inverse, theta : arrays of shape (room, d, d) and (room, d)
+        ``A_λ⁻¹`` and the posterior mean, of models in use.
+    users : int array of shape (room,)
+        How many users are located on it.
+    guests : int array of shape (room,)
+        How many segments on probation are part of it.
+    id, founded, visited : int arrays of shape (room,)
+        A name for people, and when it was founded and last credited, in rewards of all users.
+    checked : array of shape (room,)
+        Its count when it was last compared with the others; 0 before anybody was located on it.
+    """
+
+    gram: FloatArray
+    moment: FloatArray
+    count: FloatArray
+    inverse: FloatArray
+    theta: FloatArray
+    users: NDArray[np.int64]
+    guests: NDArray[np.int64]
+    id: NDArray[np.int64]
+    founded: NDArray[np.int64]
+    visited: NDArray[np.int64]
+    checked: FloatArray
+    evidence: FloatArray
+    updates: NDArray[np.int64]
+    alive: NDArray[np.bool_]
+
+    def __init__(self, dim: int, prior: Prior) -> None:
+        self.dim, self.prior = dim, prior
+        self.established_at = 2.0 * dim
+        self._columns: Columns = {
+            "gram": ((dim, dim), np.float64),
+            "moment": ((dim,), np.float64),
+            "count": ((), np.float64),
+            "inverse": ((dim, dim), np.float64),
+            "theta": ((dim,), np.float64),
+            "users": ((), np.int64),
+            "guests": ((), np.int64),
+            "id": ((), np.int64),
+            "founded": ((), np.int64),
+            "visited": ((), np.int64),
+            "checked": ((), np.float64),
+            "evidence": ((), np.float64),
+            "updates": ((), np.int64),
+            "alive": ((), np.bool_),
+        }
+        columns.lay(self, self._columns)
+        self.rows, self.next_id = 1, 0
+        self._entering: FloatArray = np.zeros(1)
+        self.alive[NEW] = True
+        self._look()
+        self.retune(prior)
+
+    @property
+    def room(self) -> int:
+        """How many rows the arrays have."""
+        return len(self.alive)
+
+    @property
+    def live(self) -> Ids:
+        """Rows of all models, somebody new among them."""
+        return self._live
+
+    @property
+    def established(self) -> Ids:
+        """Rows of the established models."""
+        return self._established
+
+    def found(self, clock: int) -> int:
+        """Return the row of a new, empty model."""
+        gone = np.flatnonzero(~self.alive[: self.rows])
+        row = int(gone[0]) if len(gone) else self.rows
+        self.rows = max(self.rows, row + 1)
+        columns.make_room(self, self._columns, self.rows)
+        columns.clear(self, self._columns, row)
+        self.alive[row], self.id[row] = True, self.next_id
+        self.founded[row] = self.visited[row] = clock
+        self.next_id += 1
+        self._look()
+        return row
+
+    def add(self, row: int, gram: FloatArray, moment: FloatArray, count: float) -> None:
+        """Add the sums of observations to a model, or take them out if `count` is negative."""
+        sign = 1.0 if count >= 0 else -1.0
+        self.gram[row] += sign * gram
+        self.moment[row] += sign * moment
+        self.count[row] = max(0.0, self.count[row] + count)
+        self.refresh(row)
+        self._look()
+
+    def credit(
+        self, row: int, context: FloatArray, reward: float, *, score: FloatArray, floor: float
+    ) -> bool:
+        """Add one observation of a located user to a model, and its error to the user's score.
+
+        Nothing is added if it is less likely than `floor`; tell whether it was added.
+        """
+        if not kernels().credit(
+            self.gram[row], self.moment[row], self.inverse[row], self.theta[row], score,
+            context, reward, self.prior.noise, floor,
+        ):  # fmt: skip
+            return False
+        self.count[row] += 1
+        self.evidence[row] = UNKNOWN
+        self.updates[row] += 1
+        if self.updates[row] >= REFRESH:
+            self.refresh(row)
+        return True
+
+    def follow(
+        self, home: int, belief: FloatArray, context: FloatArray, reward: float, rates: Rates
+    ) -> tuple[float, float]:
+        """Let a belief over the models take in a reward; return home's error and leverage."""
+        n, prior = self.rows, self.prior
+        error, leverage = kernels().follow(
+            self.theta[:n], self.inverse[home], self.count[:n], self.entering(rates), belief,
+            home, context, reward, prior.noise, prior.spread, rates.hazard, rates.floor,
+        )  # fmt: skip
+        return error, leverage
+
+    def entering(self, rates: Rates) -> FloatArray:
+        """Return how likely a newcomer is to be on each model; young ones do not count."""
+        novelty = rates.novelty(len(self._established))
+        if self._entering[NEW] != novelty / (novelty + len(self._established)):
+            self._entering = np.zeros(self.rows)
+            self._entering[self._established] = 1.0
+            self._entering[NEW] = novelty
+            self._entering /= novelty + len(self._established)
+        return self._entering
+
+    def refresh(self, row: int) -> None:
+        """Compute afresh what follows from a model's sums."""
+        self.evidence[row], self.updates[row] = UNKNOWN, 0
+        if row == NEW or self.users[row] or self.count[row] >= self.established_at:
+            self.theta[row], self.inverse[row] = self.prior.posterior(
+                self.gram[row], self.moment[row]
+            )
+
+    def retune(self, prior: Prior) -> None:
+        """Let another prior hold."""
+        self.prior = prior
+        for row in self.live:
+            self.refresh(row)
+
+    def close(self, row: int) -> None:
+        """Remove a model."""
+        columns.clear(self, self._columns, row)
+        self._look()
+
+    def known(self, rows: Ids) -> FloatArray:
+        """Return the models' log evidence."""
+        for row in rows[np.isnan(self.evidence[rows])]:
+            self.evidence[row] = self.prior.log_evidence(self.gram[row], self.moment[row])
+        return self.evidence[rows]
+
+    def gains(self, rows: Ids, gram: FloatArray, moment: FloatArray) -> FloatArray:
+        """Return the log evidence of some observations, given those of each model."""
+        together = self.prior.log_evidences(self.gram, self.moment, rows, gram, moment)
+        return together - self.known(rows)
+
+    def _look(self) -> None:
+        self._live = np.flatnonzero(self.alive[: self.rows])
+        self._established = self._live[self.count[self._live] >= self.established_at]
+        self._entering = np.zeros(self.rows)
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the complete state: what JSON can hold, and arrays."""
+        state = {"rows": self.rows, "next_id": self.next_id}
+        return state, columns.dump(self, self._columns, self.rows)
+
+    def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]], prior: Prior) -> None:
+        """Put back what `dump` returned."""
+        self.rows, self.next_id, self.prior = state["rows"], state["next_id"], prior
+        columns.fill(self, self._columns, self.rows, arrays)
+        self._look()

@@ -1,0 +1,229 @@
+"""Atlas: locating, changing, returning, splitting, forgetting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dyclu
+from dyclu import Atlas, LinUCB
+from dyclu.policy import Policy
+from dyclu.sim import Population, World, play
+from dyclu.validation import FloatArray
+
+DIM, NOISE = 5, 0.1
+TASTES = np.linalg.qr(np.random.default_rng(8).normal(size=(DIM, DIM)))[0]
+SMALL = Population(
+    users=12, parameters=3, dim=6, arms=200, offered=8, rounds=120, shortest=10**6, longest=10**6
+)
+
+
+class Crowd:
+    """Serves a policy, users following tastes it is told."""
+
+    def __init__(self, policy: Policy, seed: int = 0) -> None:
+        self.policy, self.rng = policy, np.random.default_rng(seed)
+
+    def serve(
+        self,
+        tastes: dict[str, FloatArray],
+        rounds: int,
+        *,
+        stray: Callable[[np.random.Generator], float] = lambda rng: 0.0,
+    ) -> list[float]:
+        """Return the regret of every round."""
+        regret = []
+        for _ in range(rounds):
+            for user, taste in tastes.items():
+                arms = self.rng.normal(size=(6, DIM)) / np.sqrt(DIM)
+                means = arms @ taste
+                arm = self.policy.decide(user, arms).arm
+                noise = NOISE * self.rng.normal() + stray(self.rng)
+                self.policy.learn(user, arms[arm], means[arm] + noise)
+                regret.append(float(means.max() - means[arm]))
+        return regret
+
+
+def people(taste: FloatArray, *names: str) -> dict[str, FloatArray]:
+    return dict.fromkeys(names, taste)
+
+
+def test_users_who_share_a_taste_share_a_model() -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    Crowd(policy).serve(people(TASTES[0], "a", "b") | people(TASTES[1], "c", "d"), 30)
+    where = {user: policy.locate(user) for user in "abcd"}
+    assert all(location.located for location in where.values())
+    assert where["a"].model == where["b"].model != where["c"].model == where["d"].model
+    assert sorted(model.users for model in policy.models) == [2, 2]
+    for model, taste in zip(policy.models, (TASTES[0], TASTES[1]), strict=True):
+        assert np.linalg.norm(model.estimate - taste) < 0.2
+
+
+def test_a_newcomer_is_located_after_a_handful_of_rewards() -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    crowd = Crowd(policy)
+    crowd.serve(people(TASTES[0], "a", "b") | people(TASTES[1], "c", "d"), 40)
+    crowd.serve(people(TASTES[1], "new"), 6)
+    location = policy.locate("new")
+    assert location.located
+    assert location.model == policy.locate("c").model
+
+
+def test_a_change_is_told_and_a_returner_finds_the_old_model() -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    crowd = Crowd(policy)
+    first, second = people(TASTES[0], "a", "b"), people(TASTES[1], "c", "d")
+    crowd.serve(first | second, 40)
+    before, other = policy.locate("a").model, policy.locate("c").model
+    crowd.serve(first | second | people(TASTES[1], "a"), 12)
+    crowd.serve(first | second, 12)
+    moves = [(move.user, move.before, move.after) for move in policy.changes]
+    assert moves == [("a", before, other), ("a", other, before)]
+    assert all(move.certainty >= policy.certainty for move in policy.changes)
+    assert policy.locate("a").model == before
+
+
+def test_a_stray_changes_nothing() -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    crowd = Crowd(policy)
+    crowd.serve(people(TASTES[0], "a", "b"), 40)
+    before, home = policy.models[0].estimate, policy.locate("a").model
+    assert policy.learn("a", np.ones(DIM), 1e4).surprised
+    crowd.serve(people(TASTES[0], "a", "b"), 8)
+    assert policy.locate("a").model == home
+    assert np.linalg.norm(policy.models[0].estimate - before) < 0.1
+    assert policy.changes == ()
+
+
+def test_a_model_that_holds_two_tastes_is_split() -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    near = TASTES[0] + 0.25 * TASTES[1]  # too near to be told apart by a few rewards
+    Crowd(policy).serve(people(TASTES[0], "a", "b") | people(near, "c", "d"), 400)
+    where = {user: policy.locate(user).model for user in "abcd"}
+    assert where["a"] == where["b"] != where["c"] == where["d"]
+    assert policy.changes == ()
+
+
+def test_forgetting_removes_a_person() -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    Crowd(policy).serve(people(TASTES[0], "a", "b") | people(TASTES[1], "c"), 40)
+    size = max(model.size for model in policy.models)
+    policy.forget("a")
+    assert not policy.locate("a").located
+    assert max(model.size for model in policy.models) < 0.6 * size
+    policy.forget("somebody never seen")
+    Crowd(policy, seed=5).serve(people(TASTES[0], "a", "b"), 10)
+    assert policy.locate("a").model == policy.locate("b").model
+
+
+def test_forgetting_goes_into_the_file(tmp_path: Path) -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    Crowd(policy).serve(people(TASTES[0], "margaret", "b"), 20)
+    policy.forget("margaret")
+    policy.save(tmp_path / "atlas")
+    assert b"margaret" not in (tmp_path / "atlas").read_bytes()
+    assert isinstance(dyclu.load(tmp_path / "atlas"), Atlas)
+
+
+def test_noise_that_is_not_told_is_found() -> None:
+    policy = Atlas(DIM)
+    Crowd(policy).serve(people(TASTES[0], "a", "b") | people(TASTES[1], "c"), 150)
+    assert policy.noise == pytest.approx(NOISE, rel=0.1)
+
+
+# Streams that mean harm; regret per round of random choice is some 0.5 here
+
+
+def regret(policy: Policy, world: World) -> float:
+    return float(play(policy, world, look=10**6).regret.sum())
+
+
+def test_nobody_resembles_anybody() -> None:
+    world = replace(SMALL, users=8, parameters=8).world(1)
+    assert regret(Atlas(6), world) <= 1.05 * regret(LinUCB(6), world)
+
+
+def test_everybody_is_alike() -> None:
+    # It has to find out what the shared model is told: a few rewards' worth of regret.
+    world = replace(SMALL, parameters=1).world(1)
+    assert regret(Atlas(6), world) <= 2.5 * regret(LinUCB(6, shared=True), world)
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        lambda rng: NOISE * rng.standard_t(3),
+        lambda rng: 20.0 * rng.choice([-1, 1]) if rng.random() < 0.01 else 0.0,
+    ],
+    ids=["student-t", "gross outliers"],
+)
+def test_heavy_tails_move_nobody(stray: Callable[[np.random.Generator], float]) -> None:
+    policy = Atlas(DIM)
+    tastes = people(TASTES[0], "a", "b") | people(TASTES[1], "c", "d")
+    late = Crowd(policy).serve(tastes, 300, stray=stray)[-400:]
+    assert sum(late) / len(late) < 0.02
+    assert len(policy.changes) <= 3
+    assert policy.noise < 4 * NOISE
+
+
+def test_slow_drift_is_followed() -> None:
+    policy = Atlas(DIM)
+    crowd, late = Crowd(policy), []
+    for step in range(200):
+        angle = 0.5 * np.pi * step / 200
+        taste = np.cos(angle) * TASTES[0] + np.sin(angle) * TASTES[1]
+        late = crowd.serve(people(taste, "a", "b"), 5)
+    assert sum(late) / len(late) < 0.15
+
+
+def test_somebody_who_alternates_is_followed() -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    crowd, total = Crowd(policy), 0.0
+    for block in range(12):
+        total += sum(crowd.serve(people(TASTES[block % 2], "a") | people(TASTES[2], "b"), 50))
+    assert 10 <= len(policy.changes) <= 13
+    assert len(policy.models) == 3
+    assert total / 1200 < 0.05
+
+
+def test_duplicated_users_are_one_model() -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    rng = np.random.default_rng(2)
+    for _ in range(25):
+        x = rng.normal(size=DIM)
+        y = float(x @ TASTES[0] + NOISE * rng.normal())
+        for user in ("a", "a again"):
+            policy.learn(user, x, y)
+    assert policy.locate("a").model == policy.locate("a again").model
+
+
+def test_contexts_that_never_span_the_space() -> None:
+    policy, rng = Atlas(DIM), np.random.default_rng(3)
+    for _ in range(200):
+        x = np.concatenate((rng.normal(size=2), np.zeros(DIM - 2)))
+        policy.learn("a", x, float(x @ TASTES[0] + NOISE * rng.normal()))
+    decision = policy.decide("a", np.eye(DIM))
+    assert np.isfinite([decision.mean, decision.width]).all()
+    assert policy.decide("a", np.eye(DIM)[:1]).mean == pytest.approx(TASTES[0, 0], abs=0.05)
+
+
+@pytest.mark.parametrize("constant", [0.0, 1.0, -1e30])
+def test_constant_rewards(constant: float) -> None:
+    policy, rng = Atlas(DIM), np.random.default_rng(4)
+    for _ in range(60):
+        for user in ("a", "b"):
+            policy.learn(user, rng.normal(size=DIM), constant)
+    decision = policy.decide("a", rng.normal(size=(4, DIM)))
+    assert np.isfinite([decision.mean, decision.width]).all()
+
+
+def test_one_arm() -> None:
+    policy, arm = Atlas(DIM), np.full((1, DIM), 0.5)
+    for reward in (1.0, 0.9, 1.1) * 20:
+        assert policy.decide("a", arm).arm == 0
+        policy.learn("a", arm[0], reward)
+    assert policy.decide("a", arm).mean == pytest.approx(1.0, abs=0.02)
