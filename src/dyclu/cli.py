@@ -531,8 +531,11 @@ class _Plant:
                     "the same command goes on from there"
                 ) from None
         made, seconds = len(done_before) - 1, time.monotonic() - start
-        stored = f" of {made + done_before[0]}, the others were stored" if done_before[0] else ""
-        return results, f"{seconds:,.0f} s by the clock for {made} runs{stored}"
+        stored = done_before[0]
+        runs = (
+            f"{made} of {made + stored} runs, the others were stored" if stored else f"{made} runs"
+        )
+        return results, f"{seconds:,.0f} s by the clock for {runs}"
 
 
 class _Teller(logging.Handler):

@@ -152,7 +152,8 @@ def test_a_simulation_is_a_table_of_runs_and_a_report(out: Path) -> None:
     ]
     assert list(table(out / "timing.csv")[0]) == [*records.LABELS, *records.TIMES]
     files = {path.name for path in out.iterdir()}
-    report = {"results.csv", "timing.csv", "simulation.png", "report.md", "report.html"}
+    tables = {"results.csv", "timing.csv", "curves.csv"}
+    report = tables | {"simulation.png", "report.md", "report.html"}
     assert files == report | {"runs"}
     assert all(f"written: {out / name}" in result.stdout for name in report)
 
@@ -208,7 +209,7 @@ def test_a_report_that_is_replaced_by_a_shorter_one_is_missed(out: Path) -> None
 
 def test_the_report_says_what_it_took(out: Path) -> None:
     simulate(out, "--seeds=2", "--policies=uniform")
-    assert "s by the clock for 2 of 2 runs" in (out / "report.md").read_text()
+    assert "s by the clock for 2 runs`" in (out / "report.md").read_text()
     simulate(out, "--seeds=3", "--policies=uniform")
     assert "s by the clock for 1 of 3 runs" in (out / "report.md").read_text()
 

@@ -11,7 +11,7 @@ from dyclu.sim.spread import Spread
 
 def test_a_standard_error_by_hand() -> None:
     # Deviations −1, 0, 1: variance 2/2 = 1, standard error 1/√3.
-    assert Spread.of([4.0, 5.0, 6.0]) == Spread(5.0, 1 / math.sqrt(3))
+    assert Spread.of([4.0, 5.0, 6.0]) == Spread(5.0, 1 / math.sqrt(3), 3)
 
 
 def test_one_seed_has_no_standard_error() -> None:

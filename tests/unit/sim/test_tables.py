@@ -51,10 +51,10 @@ def test_the_order_of_policies_is_compared_pair_by_pair() -> None:
 
 
 def test_a_difference_within_its_error_decides_nothing() -> None:
-    # Differences 1 and -3: a mean of -1 with a standard error of 2.
-    close = {"linucb": [10.0, 20.0], "club": [9.0, 23.0]}
+    # Differences 1, -3 and 1: a mean of -1/3 with a standard error of 4/3.
+    close = {"linucb": [10.0, 20.0, 30.0], "club": [9.0, 23.0, 29.0]}
     assert order_told(close) == "undecided"
-    assert order_told({**close, "dyclu": [1.0, 2.0]}) == "2 of 3\n(1 undecided)"
+    assert order_told({**close, "dyclu": [0.0, 10.5, 20.0]}) == "2 of 3\n(1 undecided)"
     # With one seed nothing is known of the error.
     assert order_told({"linucb": [10.0], "dyclu": [1.0]}) == "undecided"
 
