@@ -107,5 +107,7 @@ def resemblance(a: Stats, b: Stats, *, noise: float, spread: float) -> float:
     prior = Prior(
         np.zeros(a.dim), as_positive(spread, "spread") ** 2, as_positive(noise, "noise") ** 2
     )
-    together, first, second = (prior.log_evidence(s.gram, s.moment) for s in (a + b, a, b))
+    together, first, second = (
+        prior.log_evidence(s.gram.copy(), s.moment.copy()) for s in (a + b, a, b)
+    )
     return together - first - second

@@ -41,7 +41,9 @@ def scores(stats: Stats, arms: FloatArray, *, ridge: float, alpha: float) -> Sco
     >>> answer.mean, (answer.width ** 2).round(9)
     (array([1., 0.]), array([0.5, 1. ]))
     """
-    return pooled_scores(stats.gram, stats.moment, arms, ridge=ridge, alpha=alpha)
+    # Copies, because read-only arrays are another type to a kernel.
+    gram, moment = stats.gram.copy(), stats.moment.copy()
+    return pooled_scores(gram, moment, arms, ridge=ridge, alpha=alpha)
 
 
 def pooled_scores(

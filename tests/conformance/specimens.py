@@ -335,7 +335,7 @@ def reads_memory_in_order() -> Specimen:
     def decide(user: Hashable, arms: ArrayLike) -> Decision:
         table = as_arms(arms, ridge.dim)
         if isinstance(arms, np.ndarray) and not arms.flags.c_contiguous:
-            table = table.ravel(order="K").reshape(table.shape)
+            table = arms.astype(np.float64).ravel(order="K").reshape(table.shape)
         return ridge.decide(user, table)
 
     return Specimen(ridge, decide_=decide)
