@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from dyclu.cli import MOST, _numbers, _seeds, app
 from dyclu.errors import OptionError
 from dyclu.sim import Population, records, studies
+from tests.signals import hear_interrupts
 
 TINY = [
     "--users=3",
@@ -297,6 +298,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path, out: Pa
     process: subprocess.Popen[str] = subprocess.Popen(
         command("simulate", *options),
         start_new_session=True,
+        preexec_fn=hear_interrupts,
         **start,  # type: ignore[call-overload]
     )
     end = time.monotonic() + PATIENCE

@@ -32,6 +32,7 @@ from dyclu.sim.sweep import (
     write_csv,
 )
 from dyclu.sim.workers import ONE_THREAD
+from tests.signals import hear_interrupts
 
 TINY = Population(users=4, parameters=2, dim=4, arms=20, offered=5, rounds=30, shortest=10)
 LONGER = replace(TINY, rounds=60)
@@ -355,6 +356,7 @@ def start(tmp_path: Path, marks: Path) -> Iterator[Start]:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=hear_interrupts,
         )
         started.append(process)
         return process
