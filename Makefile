@@ -21,7 +21,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	@echo "no benchmarks yet"
+	$(BIN)/python -m benchmarks --out bench-out
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dyclu needs Python 3.11 or newer; run make PYTHON=python3.11")'
@@ -30,4 +30,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf .venv demo-out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv demo-out bench-out .bench-cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
