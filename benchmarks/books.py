@@ -1,9 +1,10 @@
 """Large books of grown segments, drawn from the very distribution that learning would give them.
 
 Of `n` Gaussian contexts ``x ~ N(0, I/d)`` the gram is Wishart, and its Cholesky factor `L` has
-independent entries (Bartlett): chi on the diagonal, normal below. Given the contexts, the moment
-is ``A θ + σ L z`` with `z` standard normal, and what is left of the noise's energy is χ² with
-``n − d`` degrees of freedom. A hundred thousand segments take seconds, without an observation.
+independent entries (Bartlett): chi on the diagonal, normal below. Who chooses the best of ten arms
+sees contexts longer in the direction of θ, ``Sx``, and a gram ``A = SLLᵀS``. Given the contexts,
+the moment is ``Aθ + σSLz`` with `z` standard normal, and what is left of the noise's energy is χ²
+with ``n − d`` degrees of freedom. A hundred thousand segments take seconds, without an observation.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ PARAMETERS = 10
 NOISE = 0.09
 SHORTEST, LONGEST = 100, 2_000
 """Observations of a segment."""
+
+CHOSEN = 2.71
+"""Mean square of the largest of ten standard normals: how long a chosen context is along θ."""
 
 SPANNING = 4
 """Observations per feature that every segment has at least, however many features there are."""
@@ -54,7 +58,7 @@ def _chunk(rng: np.random.Generator, size: int, parameters: FloatArray) -> Array
     least = max(SHORTEST, SPANNING * dim)
     count = rng.integers(least, max(LONGEST, least), size=size, endpoint=True)
     truth = parameters[rng.integers(len(parameters), size=size)]
-    factor = _bartlett(rng, count, dim)
+    factor = _chosen(truth) @ _bartlett(rng, count, dim)
     gram = factor @ np.swapaxes(factor, 1, 2)
     inside = rng.standard_normal((size, dim))
     shift = NOISE * np.einsum("nij,nj->ni", factor, inside)
@@ -70,6 +74,11 @@ def _bartlett(rng: np.random.Generator, count: NDArray[np.int64], dim: int) -> F
     diagonal = np.sqrt(rng.chisquare(count[:, None] - np.arange(dim)))
     factor[:, np.arange(dim), np.arange(dim)] = diagonal
     return np.asarray(factor / np.sqrt(dim))
+
+
+def _chosen(truth: FloatArray) -> FloatArray:
+    along = truth[:, :, None] * truth[:, None, :]
+    return np.asarray(np.eye(truth.shape[1]) + (np.sqrt(CHOSEN) - 1) * along)
 
 
 def _derived(gram: FloatArray, moment: FloatArray) -> Arrays:

@@ -24,8 +24,10 @@ MOST_IMPORT = 2.0
 MOST_FIRST = 1.0
 """Seconds of the first decision, machine code at hand."""
 
-COLD = 3
+COLD = 2
 """Processes that compile everything, which takes long enough to be measured well."""
+
+WHOLE = "import, first decide and learn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ STARTS = {
     IMPORT: Start("", IMPORT),
     "first decide": Start(READY, DECIDE),
     "first learn after it": Start(f"{READY}\n{DECIDE}", LEARN),
-    "import, first decide and learn": Start("", f"{READY}\n{DECIDE}\n{LEARN}"),
+    WHOLE: Start("", f"{READY}\n{DECIDE}\n{LEARN}"),
 }
 
 
@@ -73,7 +75,7 @@ def run(effort: Effort) -> Results:
     return Results(
         title="A fresh process",
         against="× numpy",
-        rows=rows if effort.quick else (*rows, *_cold()),
+        rows=rows if effort.quick else (*rows, _cold()),
         targets=(
             _target(IMPORT, found[IMPORT].ratio, MOST_IMPORT, "× numpy and scipy.linalg"),
             _target("first decide", found["first decide"].median, MOST_FIRST, "s"),
@@ -85,17 +87,12 @@ def run(effort: Effort) -> Results:
     )
 
 
-def _cold() -> tuple[Row, Row]:
-    measured = {"first decide": [], "first learn after it": []}  # type: dict[str, list[float]]
+def _cold() -> Row:
+    values = []
     for _ in range(COLD):
-        for name, values in measured.items():
-            with TemporaryDirectory() as folder:
-                values.append(STARTS[name].seconds({"NUMBA_CACHE_DIR": folder}))
-    first, second = (
-        Row(name=f"{name}, nothing compiled yet", unit="s", values=tuple(values))
-        for name, values in measured.items()
-    )
-    return first, second
+        with TemporaryDirectory() as folder:
+            values.append(STARTS[WHOLE].seconds({"NUMBA_CACHE_DIR": folder}))
+    return Row(name=f"{WHOLE}, compiling", unit="s", values=tuple(values))
 
 
 def _row(name: str, values: tuple[float, ...], reference: tuple[float, ...]) -> Row:

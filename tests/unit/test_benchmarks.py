@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import command, peers, start, test
 from benchmarks.bare import Bare
-from benchmarks.books import NOISE, grown
+from benchmarks.books import CHOSEN, NOISE, grown
 from benchmarks.machine import describe
 from benchmarks.results import Effort, Results, Row, Target
 from benchmarks.stage import stage
@@ -97,9 +97,11 @@ def test_drawn_books_are_what_learning_would_give() -> None:
     left = sum(book.stats(id).residual for id in range(300))
     df = int(book.count[:300].sum()) - 5 * 300
     assert left / NOISE**2 / df == pytest.approx(1, abs=5 * np.sqrt(2 / df))
-    # Σxxᵀ of n contexts of unit mean square: its trace is χ²/d with nd degrees of freedom.
+    # Of mean square 1/d in every direction but that of θ, which is longer; some 300,000 contexts.
     traces = np.trace(book.gram[:300], axis1=1, axis2=2)
-    assert traces.sum() / book.count[:300].sum() == pytest.approx(1, abs=0.01)
+    assert traces.sum() / book.count[:300].sum() == pytest.approx((4 + CHOSEN) / 5, abs=0.01)
+    best = np.random.default_rng(0).standard_normal((100_000, 10)).max(axis=1)
+    assert np.mean(best**2) == pytest.approx(CHOSEN, abs=0.05)
 
 
 def test_segments_of_one_parameter_are_neighbours_in_a_drawn_book() -> None:
