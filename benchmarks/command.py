@@ -41,7 +41,8 @@ def run(arguments: Sequence[str]) -> int:
     for name in asked.groups or [name for name in GROUPS if name not in EXTRA]:
         found[name] = GROUPS[name](effort)
         _print(found[name])
-    write(found, asked.out, quick=asked.quick)
+        # After every group: a run that is interrupted keeps what it has found.
+        write(found, asked.out, quick=asked.quick)
     print(f"\nEverything measured is in {asked.out}.")
     return 0
 

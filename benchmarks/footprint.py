@@ -18,7 +18,7 @@ from benchmarks.turns import Turn, serve, turn
 STATUS = Path("/proc/self/statm")
 """Where Linux says how large a process is; other systems are not asked."""
 
-ROUNDS = 40
+ROUNDS = 30
 """Rounds of a user, more than there are features."""
 
 

@@ -24,7 +24,7 @@ DOUBLE = 8
 MOST = 3.0
 """Memory of a segment, in units of a gram's d² doubles."""
 
-ROOMS = (1_000, 1_100)
+ROOMS = (500, 550)
 """Segments that nearly fill the arrays' room, and segments for which it has just doubled."""
 
 QUICK_ROOMS = (15,)

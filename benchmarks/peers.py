@@ -163,7 +163,7 @@ def run(effort: Effort) -> Results:
     )
     served = len(turns) // SLICES * SLICES
     return Results(
-        title="Rounds per CPU second, other libraries",
+        title="Rounds per CPU second",
         against="× bare loop",
         rows=tuple(_row(name, served, spent, seconds[BARE]) for name, spent in seconds.items()),
         notes=(*_quality(world, turns, found), *_absent()),

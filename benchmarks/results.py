@@ -26,7 +26,7 @@ class Effort:
     @property
     def repetitions(self) -> int:
         """How often everything is measured."""
-        return 1 if self.quick else 7
+        return 1 if self.quick else 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

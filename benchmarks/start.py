@@ -24,10 +24,13 @@ MOST_IMPORT = 2.0
 MOST_FIRST = 1.0
 """Seconds of the first decision, machine code at hand."""
 
+REPETITIONS = 7
+"""Processes of each kind: starting one is noisier than anything within it."""
+
 COLD = 2
 """Processes that compile everything, which takes long enough to be measured well."""
 
-WHOLE = "import, first decide and learn"
+WHOLE = "all of these together"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +67,10 @@ STARTS = {
 
 def run(effort: Effort) -> Results:
     """Start processes in turn."""
-    warm_ups = 0 if effort.quick else 1
+    warm_ups, repetitions = (0, 1) if effort.quick else (1, REPETITIONS)
     rounds = [
         {name: start.seconds() for name, start in STARTS.items()}
-        for _ in range(warm_ups + effort.repetitions)
+        for _ in range(warm_ups + repetitions)
     ][warm_ups:]
     seconds = {name: tuple(each[name] for each in rounds) for name in STARTS}
     rows = tuple(_row(name, values, seconds[NUMPY]) for name, values in seconds.items())

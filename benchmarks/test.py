@@ -23,7 +23,7 @@ ASKED = 12
 """Segments that are compared with all, in one repetition."""
 
 YOUNG = 12
-"""Observations of a segment that does not span the space, at half of DIM the dearest."""
+"""Observations of a segment that does not span the space."""
 
 DIM = 25
 SIZES = (100, 1_000, 10_000, 100_000)
@@ -56,7 +56,8 @@ def run(effort: Effort) -> Results:
         targets=tuple(map(_target, (*large, young))),
         notes=(
             f"Both ways found the same neighbours of every one of {ASKED} segments of row 1's end.",
-            f"Growth in segments is at d = {DIM}, growth in features at {SEGMENTS:,} segments.",
+            f"Growth in segments is at d = {DIM}, growth in features at {SEGMENTS:,} segments; "
+            f"a young segment has {YOUNG} observations.",
         ),
     )
 
@@ -116,7 +117,7 @@ def _young(segments: int, effort: Effort) -> Row:
     for x in rng.standard_normal((YOUNG, DIM)) / np.sqrt(DIM):
         book.add(mine, x, float(x[0] + NOISE * rng.standard_normal()), spanned=False)
     values = _alone(book, [mine] * ASKED, effort)
-    return Row(name=f"{segments:,} segments, mine of {YOUNG} rounds", unit="ms", values=values)
+    return Row(name=f"{segments:,} segments, mine young", unit="ms", values=values)
 
 
 def _alone(book: Segments, ids: Sequence[int], effort: Effort) -> tuple[float, ...]:
