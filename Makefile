@@ -24,6 +24,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
+	$(BIN)/python -m benchmarks --out bench-out
 	$(BIN)/python -m benchmarks.service
 
 $(READY): pyproject.toml
@@ -33,4 +34,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf .venv demo-out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv demo-out bench-out .bench-cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

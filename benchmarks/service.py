@@ -108,13 +108,16 @@ async def wait_for(port: int) -> None:
     raise SystemExit("a server did not start")
 
 
+def started(script: str, *words: str) -> subprocess.Popen[bytes]:
+    nowhere = subprocess.DEVNULL
+    return subprocess.Popen([sys.executable, "-c", script, *words], stdout=nowhere, stderr=nowhere)
+
+
 def measured(rounds: int, count: int, folder: Path) -> dict[str, float]:
     bare_port, port = free_port(), free_port()
     serve = "from dyclu.cli import main; main()"
     flags = ["serve", f"--port={port}", f"--data={folder}", f"--dim={DIM}", "--options=alpha=0.3"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    bare = subprocess.Popen([sys.executable, "-c", BARE, str(bare_port), str(DIM)], **quiet)
-    ours = subprocess.Popen([sys.executable, "-c", serve, *flags], **quiet)
+    bare, ours = started(BARE, str(bare_port), str(DIM)), started(serve, *flags)
     people = People(Load(arms=ARMS), DIM)
     costs: dict[str, list[float]] = {"bare": [], "service": [], "reward": []}
     try:

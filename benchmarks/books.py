@@ -1,0 +1,102 @@
+"""Large books of grown segments, drawn from the very distribution that learning would give them.
+
+Of `n` Gaussian contexts ``x ~ N(0, I/d)`` the gram is Wishart, and its Cholesky factor `L` has
+independent entries (Bartlett): chi on the diagonal, normal below. Who chooses the best of ten arms
+sees contexts longer in the direction of θ, ``Sx``, and a gram ``A = SLLᵀS``. Given the contexts,
+the moment is ``Aθ + σSLz`` with `z` standard normal, and what is left of the noise's energy is χ²
+with ``n − d`` degrees of freedom. A hundred thousand segments take seconds, without an observation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyclu.compute import kernels
+from dyclu.segments import Segments
+from dyclu.sim.population import Population
+from dyclu.validation import FloatArray
+
+PARAMETERS = 10
+NOISE = 0.09
+SHORTEST, LONGEST = 100, 2_000
+"""Observations of a segment."""
+
+CHOSEN = 2.71
+"""Mean square of the largest of ten standard normals: how long a chosen context is along θ."""
+
+SPANNING = 4
+"""Observations per feature that every segment has at least, however many features there are."""
+
+CHUNK = 4_096
+"""Segments drawn at once."""
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def grown(segments: int, dim: int, *, seed: int = 0) -> Segments:
+    """Return a book of that many closed segments of users who share ten parameters.
+
+    >>> len(grown(3, dim=5))
+    3
+    """
+    rng = np.random.default_rng(seed)
+    parameters = (
+        Population(users=1, parameters=PARAMETERS, dim=dim, rounds=1).world(seed).parameters
+    )
+    sizes = [min(CHUNK, segments - start) for start in range(0, segments, CHUNK)]
+    parts = [_chunk(rng, size, parameters) for size in sizes]
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    arrays["id"] = np.arange(segments)
+    owners = list(range(segments))
+    state = {"clock": 0, "given": segments, "owner": owners, "residuals": {}, "changes": []}
+    return Segments.restored(dim, state, arrays | _nobody_open())
+
+
+def _chunk(rng: np.random.Generator, size: int, parameters: FloatArray) -> Arrays:
+    dim = parameters.shape[1]
+    least = max(SHORTEST, SPANNING * dim)
+    count = rng.integers(least, max(LONGEST, least), size=size, endpoint=True)
+    truth = parameters[rng.integers(len(parameters), size=size)]
+    factor = _chosen(truth) @ _bartlett(rng, count, dim)
+    gram = factor @ np.swapaxes(factor, 1, 2)
+    inside = rng.standard_normal((size, dim))
+    shift = NOISE * np.einsum("nij,nj->ni", factor, inside)
+    explained = np.einsum("nij,nj->ni", gram, truth)
+    left = (inside**2).sum(axis=1) + rng.chisquare(count - dim)
+    energy = (truth * (explained + 2 * shift)).sum(axis=1) + NOISE**2 * left
+    sums = {"gram": gram, "moment": explained + shift, "energy": energy, "count": count}
+    return sums | _derived(gram, explained + shift) | _times(size)
+
+
+def _bartlett(rng: np.random.Generator, count: NDArray[np.int64], dim: int) -> FloatArray:
+    factor = np.tril(rng.standard_normal((len(count), dim, dim)), k=-1)
+    diagonal = np.sqrt(rng.chisquare(count[:, None] - np.arange(dim)))
+    factor[:, np.arange(dim), np.arange(dim)] = diagonal
+    return np.asarray(factor / np.sqrt(dim))
+
+
+def _chosen(truth: FloatArray) -> FloatArray:
+    along = truth[:, :, None] * truth[:, None, :]
+    return np.asarray(np.eye(truth.shape[1]) + (np.sqrt(CHOSEN) - 1) * along)
+
+
+def _derived(gram: FloatArray, moment: FloatArray) -> Arrays:
+    inverse = np.linalg.inv(gram)
+    return {
+        "inverse": inverse,
+        "theta": np.einsum("nij,nj->ni", inverse, moment),
+        "spread": np.array([kernels().norm(matrix) for matrix in inverse]),
+        "rank": np.full(len(gram), gram.shape[1]),
+    }
+
+
+def _times(size: int) -> Arrays:
+    return {name: np.zeros(size, np.int64) for name in ("opened", "closed", "met", "used")}
+
+
+def _nobody_open() -> Arrays:
+    lists = ("surprises", "surprises_held", "neighbours", "neighbours_held")
+    return {name: np.zeros(0, np.int64) for name in lists}

@@ -1,0 +1,213 @@
+"""The benchmark suite runs, measures what it says, and its documents show what it measured."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import command, peers, start, test
+from benchmarks.bare import Bare
+from benchmarks.books import CHOSEN, NOISE, grown
+from benchmarks.machine import describe
+from benchmarks.results import Effort, Results, Row, Target
+from benchmarks.stage import stage
+from benchmarks.tables import as_json, figures, markdown, read_group, sections, targets
+from benchmarks.timing import interleaved
+from benchmarks.turns import Turn, block_steps, serve, slices, steps, turn
+from dyclu import DyClu, LinUCB
+from dyclu.homogeneity import homogeneity
+from dyclu.sim.population import Population
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs/benchmarks.md").read_text()
+COMMITTED = json.loads((ROOT / "docs/benchmarks.json").read_text())
+
+SMALL = Population(users=4, parameters=2, rounds=30, shortest=10, longest=20)
+
+
+@pytest.fixture(scope="module")
+def turns() -> list[Turn]:
+    return list(map(turn, SMALL.world(seed=0)))
+
+
+@pytest.mark.parametrize("group", command.GROUPS)
+def test_every_group_runs_and_writes_what_the_page_says(group: str, tmp_path: Path) -> None:
+    arguments = [group, "--quick", "--out", str(tmp_path), "--cache", str(tmp_path / "cache")]
+    assert command.run(arguments) == 0
+    report = json.loads((tmp_path / "benchmarks.json").read_text())
+    assert set(report) == {"quick", "machine", "groups"}
+    assert report["quick"] is True
+    found = report["groups"][group]
+    assert set(found) == {"title", "against", "rows", "targets", "notes"}
+    assert all(min(row["values"]) > 0 for row in found["rows"])
+    assert f"### {group}" in (tmp_path / "tables.md").read_text()
+    has_curve = any(row["curve"] for row in found["rows"])
+    assert (tmp_path / "benchmarks.png").exists() == has_curve
+
+
+def test_the_bare_loop_is_linucb(turns: list[Turn]) -> None:
+    # In a user's first turn all arms of unit norm tie, and rounding may choose.
+    taught = [one for one in turns if one.user < 3]
+    policy, bare = LinUCB(25, alpha=0.3), Bare(25)
+    first = serve(policy, taught[:3])
+    for one, arm in zip(taught[:3], first, strict=True):
+        bare.serve([Turn(one.user, one.arms[[arm]], one.rewards[[arm]])])
+    assert bare.serve(taught[3:]) == serve(policy, taught[3:])
+
+
+def test_slices_are_all_turns_in_their_order(turns: list[Turn]) -> None:
+    assert [one for part in slices(turns) for one in part] == turns
+    one_by_one, in_blocks = LinUCB(25, alpha=0.3), LinUCB(25, alpha=0.3)
+    single = [arm for step in steps(one_by_one, turns) for arm in step()]  # type: ignore[attr-defined]
+    blocks = [arm for step in block_steps(in_blocks, turns, 4) for arm in step()]  # type: ignore[attr-defined]
+    assert single == np.concatenate(blocks).tolist()
+
+
+def test_contestants_take_turns_and_are_prepared_for_every_repetition() -> None:
+    log: list[str] = []
+
+    def contestant(name: str) -> list[object]:
+        log.append(f"{name} prepares")
+        return [lambda: log.append(name)] * 2
+
+    ticks = count()
+    seconds = interleaved(
+        {name: lambda name=name: contestant(name) for name in "ab"},  # type: ignore[misc]
+        repetitions=2,
+        clock=lambda: float(next(ticks)),
+    )
+    assert log == ["a prepares", "b prepares", "a", "b", "a", "b"] * 3
+    assert seconds == {"a": (2.0, 2.0), "b": (2.0, 2.0)}
+
+
+def test_drawn_books_are_what_learning_would_give() -> None:
+    book = grown(300, dim=5)
+    for id in range(0, 300, 30):
+        stats = book.stats(id)
+        assert stats.rank == book.rank[id] == 5
+        np.testing.assert_allclose(book.theta[id], stats.theta, rtol=1e-9)
+        np.testing.assert_allclose(book.inverse[id] @ stats.gram, np.eye(5), atol=1e-9)
+        assert book.spread[id] >= np.linalg.norm(book.inverse[id], 2)
+    # The residual over σ² is χ² with Σ(n − d) degrees of freedom: relative deviation √(2/df),
+    # here 0.003; five of these.
+    left = sum(book.stats(id).residual for id in range(300))
+    df = int(book.count[:300].sum()) - 5 * 300
+    assert left / NOISE**2 / df == pytest.approx(1, abs=5 * np.sqrt(2 / df))
+    # Of mean square 1/d in every direction but that of θ, which is longer; some 300,000 contexts.
+    traces = np.trace(book.gram[:300], axis1=1, axis2=2)
+    assert traces.sum() / book.count[:300].sum() == pytest.approx((4 + CHOSEN) / 5, abs=0.01)
+    best = np.random.default_rng(0).standard_normal((100_000, 10)).max(axis=1)
+    assert np.mean(best**2) == pytest.approx(CHOSEN, abs=0.05)
+
+
+def test_segments_of_one_parameter_are_neighbours_in_a_drawn_book() -> None:
+    book = grown(200, dim=5)
+    found = test.batched(book, 0)
+    assert np.array_equal(found, test.defined(book, 0))
+    # Ten parameters: about a tenth of the segments follow that of the first.
+    assert 8 <= len(found) <= 36
+    far = np.setdiff1d(np.arange(200), found)
+    assert homogeneity(book.stats(0), book.stats(int(far[0])), noise=NOISE).p_value < 0.01
+
+
+def test_a_stage_continues_where_the_run_was_stopped(tmp_path: Path) -> None:
+    kept = stage(SMALL, 24, ["dyclu", "oracle"], tmp_path)
+    world = SMALL.world(seed=0)
+    policy = DyClu(25, noise=SMALL.noise)
+    everything = list(map(turn, world))
+    serve(policy, everything[:-24])
+    assert serve(kept.policy("dyclu"), kept.turns) == serve(policy, everything[-24:])
+    assert len(serve(kept.policy("oracle"), kept.turns)) == 24
+
+
+def test_a_stage_is_kept_and_played_again_where_it_cannot_be_read(tmp_path: Path) -> None:
+    folder = stage(SMALL, 24, ["uniform", "linucb"], tmp_path).folder
+    before = {name: (folder / name).stat().st_mtime_ns for name in ("uniform", "linucb")}
+    (folder / "linucb").write_bytes(b"something else")
+    again = stage(SMALL, 24, ["uniform", "linucb"], tmp_path)
+    assert (folder / "uniform").stat().st_mtime_ns == before["uniform"]
+    assert isinstance(again.policy("linucb"), LinUCB)
+
+
+def test_a_start_measures_only_what_is_timed() -> None:
+    spin = "sum(range(5_000_000))"
+    assert start.Start(spin, "pass").seconds() < 0.2 * start.Start("", spin).seconds()
+
+
+@pytest.mark.parametrize("name", ["mabwiser", "river"])
+def test_peers_that_are_linucb_choose_what_it_chooses(name: str, turns: list[Turn]) -> None:
+    pytest.importorskip(name)
+    policy = LinUCB(25, alpha=0.3)
+    assert peers.peers(turns)[name]().serve(turns) == serve(policy, turns)
+
+
+def test_regret_is_what_the_best_arm_would_have_brought() -> None:
+    one = Turn(0, np.eye(2), np.array([0.25, 1.0]))
+    assert peers.regret([0, 1], [one, one]) == 0.75
+
+
+def example() -> Results:
+    return Results(
+        title="Example",
+        against="× that",
+        rows=(
+            Row(name="a", unit="ms", values=(1.0, 2.0, 4.0), ratios=(0.5, 1.5, 0.7)),
+            Row(name="b", unit="ms", values=(3.0,), curve="size", at=10),
+        ),
+        targets=(
+            Target(name="quick", value=3.0, sense="at most", limit=2.0, unit="ms"),
+            Target(name="much", value=3.0, sense="at least", limit=2.0, unit="ms"),
+        ),
+        notes=("A note.",),
+    )
+
+
+def test_tables_show_medians_ranges_and_whether_targets_are_met() -> None:
+    assert figures(example()).rows[0] == ("a", "2.00 ms (1.00–4.00)", "0.700 (0.500–1.50)")
+    assert figures(example()).rows[1] == ("b", "3.00 ms", "-")
+    assert [row[-1] for row in targets(example()).rows] == ["short", "met"]
+    assert "| a | 2.00 ms (1.00–4.00) |" in markdown(figures(example()))
+
+
+def test_json_holds_everything() -> None:
+    report = as_json({"example": example()}, describe(), quick=False)
+    written = json.loads(json.dumps(report))["groups"]["example"]
+    assert [row["median"] for row in written["rows"]] == [2.0, 3.0]
+    assert [row["ratio"] for row in written["rows"]] == [0.7, None]
+    assert [target["met"] for target in written["targets"]] == [False, True]
+    assert (
+        json.loads(json.dumps(as_json({"example": read_group(written)}, {}, quick=False)))[
+            "groups"
+        ]["example"]
+        == written
+    )
+
+
+def test_full_runs_take_medians_of_enough_repetitions(tmp_path: Path) -> None:
+    assert Effort(quick=False, cache=tmp_path).repetitions >= 5
+    assert start.REPETITIONS >= 7
+
+
+def test_every_group_is_on_the_page() -> None:
+    assert PAGE.count("\n### ") >= len(command.GROUPS)
+    for group in command.GROUPS:
+        assert f"\n### {group}\n" in PAGE
+        assert f"`{group}`" in PAGE
+
+
+def test_the_page_shows_the_committed_figures() -> None:
+    assert not COMMITTED["quick"]
+    assert set(COMMITTED["groups"]) == set(command.GROUPS)
+    found = {name: read_group(group) for name, group in COMMITTED["groups"].items()}
+    for section in sections(found):
+        assert section in PAGE
+
+
+def test_an_unknown_group_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.run(["nothing"])
+    assert "no group is called 'nothing'" in capsys.readouterr().err
