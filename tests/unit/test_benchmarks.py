@@ -85,21 +85,21 @@ def test_contestants_take_turns_and_are_prepared_for_every_repetition() -> None:
 
 
 def test_drawn_books_are_what_learning_would_give() -> None:
-    book = grown(300, dim=5)
+    book = grown(300, dim=25)
     for id in range(0, 300, 30):
         stats = book.stats(id)
-        assert stats.rank == book.rank[id] == 5
+        assert stats.rank == book.rank[id] == 25
         np.testing.assert_allclose(book.theta[id], stats.theta, rtol=1e-9)
-        np.testing.assert_allclose(book.inverse[id] @ stats.gram, np.eye(5), atol=1e-9)
+        np.testing.assert_allclose(book.inverse[id] @ stats.gram, np.eye(25), atol=1e-9)
         assert book.spread[id] >= np.linalg.norm(book.inverse[id], 2)
     # The residual over σ² is χ² with Σ(n − d) degrees of freedom: relative deviation √(2/df),
     # here 0.003; five of these.
     left = sum(book.stats(id).residual for id in range(300))
-    df = int(book.count[:300].sum()) - 5 * 300
+    df = int(book.count[:300].sum()) - 25 * 300
     assert left / NOISE**2 / df == pytest.approx(1, abs=5 * np.sqrt(2 / df))
     # Of mean square 1/d in every direction but that of θ, which is longer; some 300,000 contexts.
     traces = np.trace(book.gram[:300], axis1=1, axis2=2)
-    assert traces.sum() / book.count[:300].sum() == pytest.approx((4 + CHOSEN) / 5, abs=0.01)
+    assert traces.sum() / book.count[:300].sum() == pytest.approx((24 + CHOSEN) / 25, abs=0.01)
     best = np.random.default_rng(0).standard_normal((100_000, 10)).max(axis=1)
     assert np.mean(best**2) == pytest.approx(CHOSEN, abs=0.05)
 
