@@ -182,6 +182,7 @@ def demo(
     if talks:
         typer.echo(trial.introduction)
 
+    trial.rehearse()
     runs = _play_all(trial.contestants(), trial.world, quiet=quiet)
     summaries = {name: summary(run) for name, run in runs.items()}
     if talks:

@@ -19,6 +19,7 @@ from dyclu.compute import kernels
 from dyclu.noise import Noise
 from dyclu.policy import TIE, Ids
 from dyclu.ridge import Scores, solve, ucb
+from dyclu.stats import Stats
 from dyclu.validation import FloatArray, User
 
 REFRESH = 1024
@@ -116,6 +117,26 @@ class Models:
         right = np.column_stack((np.eye(self.dim), self.moment[row]))
         solved = solve(self.gram[row], right, ridge=self.ridge)
         self.inverse[row], self.theta[row] = solved[:, :-1], solved[:, -1]
+
+    def total(self, rows: Ids) -> Stats:
+        """Return the sum of several models' observations."""
+        return Stats(
+            self.gram[rows].sum(axis=0),
+            self.moment[rows].sum(axis=0),
+            float(self.energy[rows].sum()),
+            int(self.count[rows].sum()),
+        )
+
+    def put(self, row: int, stats: Stats) -> None:
+        """Let a model be of these observations, and of no others."""
+        self.gram[row], self.moment[row] = stats.gram, stats.moment
+        self.energy[row], self.count[row] = stats.energy, stats.count
+        self._refresh(row)
+
+    def clear(self, row: int) -> None:
+        """Let a model be empty."""
+        columns.clear(self, self._columns, row)
+        self.inverse[row] = self._blank
 
     def held(self, key: User) -> int:
         """Return how many observations a key's model holds."""

@@ -189,11 +189,7 @@ class AdTS(OneByOne):
         """Let a user's model be that of so many latest blocks, and start the distances anew."""
         kept = self._past.stats(row, slice(-keep, None), self.interval)
         self._past.measured[row] = 0
-        models = self._models
-        models.gram[row], models.moment[row] = kept.gram, kept.moment
-        models.energy[row], models.count[row] = kept.energy, kept.count
-        models.inverse[row] = solve(kept.gram, np.eye(self.dim), ridge=self.ridge)
-        models.theta[row] = models.inverse[row] @ kept.moment
+        self._models.put(row, kept)
 
 
 def distance(older: Stats, newer: Stats, *, ridge: float) -> float:

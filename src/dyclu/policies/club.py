@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from dyclu.batches import OneByOne
 from dyclu.models import Models
 from dyclu.policy import Decision, Ids, Outcome, described
-from dyclu.ridge import Scores, choose, pooled_scores, solve
+from dyclu.ridge import Scores, choose, pooled_scores
 from dyclu.storage import Saved, write
 from dyclu.validation import (
     FloatArray,
@@ -190,12 +190,9 @@ class Club(OneByOne):
 
     def _pool(self, members: Ids) -> None:
         """Make one cluster of these users, of nothing but their sums."""
-        first, clusters = int(members[0]), self._clusters
+        first = int(members[0])
         self._cluster[members] = first
-        for name in ("gram", "moment", "energy", "count"):
-            getattr(clusters, name)[first] = getattr(self._users, name)[members].sum(axis=0)
-        clusters.inverse[first] = solve(clusters.gram[first], np.eye(self.dim), ridge=self.ridge)
-        clusters.theta[first] = clusters.inverse[first] @ clusters.moment[first]
+        self._clusters.put(first, self._users.total(members))
 
     def _members(self, row: int) -> Ids:
         return np.flatnonzero(self._cluster == self._cluster[row])

@@ -314,10 +314,7 @@ class _Slaves:
         return row
 
     def _clear(self, row: int) -> None:
-        models = self.models
-        for column in (models.gram, models.moment, models.energy, models.count, models.theta):
-            column[row] = 0
-        models.inverse[row] = np.eye(models.dim) / models.ridge
+        self.models.clear(row)
         self.judged[row] = 0
         self.failures[row] = False
 

@@ -19,7 +19,7 @@ from dyclu.batches import OneByOne
 from dyclu.columns import Columns
 from dyclu.models import Models
 from dyclu.policy import Decision, Ids, Outcome, described, no_ids
-from dyclu.ridge import choose, solve
+from dyclu.ridge import choose
 from dyclu.storage import Saved, write
 from dyclu.validation import (
     FloatArray,
@@ -226,11 +226,7 @@ class Sclub(OneByOne):
 
     def _pool(self, id: int) -> None:
         """Sum up the users of a cluster: nothing is subtracted, so nothing can be counted twice."""
-        members, users, sums = self._members(id), self._users, self._sums
-        for name in ("gram", "moment", "energy", "count"):
-            getattr(sums, name)[id] = getattr(users, name)[members].sum(axis=0)
-        sums.inverse[id] = solve(sums.gram[id], np.eye(self.dim), ridge=self.ridge)
-        sums.theta[id] = sums.inverse[id] @ sums.moment[id]
+        self._sums.put(id, self._users.total(self._members(id)))
 
     def _sizes(self) -> Ids:
         n = len(self._users)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dyclu import __version__
 from dyclu.policies import DyClu, LinUCB, Uniform
 from dyclu.policy import Policy
 from dyclu.sim.measures import Summary
+from dyclu.sim.play import play
 from dyclu.sim.population import World
 
 WATCHED = "DyClu"
@@ -43,6 +44,12 @@ class Trial:
             "LinUCB": LinUCB(dim, noise=noise),
             WATCHED: DyClu(dim, noise=noise),
         }
+
+    def rehearse(self) -> None:
+        """Let everybody play rounds that do not count: the first call compiles the kernels."""
+        small = replace(self.world.setting, users=2, rounds=2).world(self.seed)
+        for policy in self.contestants().values():
+            play(policy, small)
 
     @property
     def introduction(self) -> str:
