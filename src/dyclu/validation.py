@@ -38,9 +38,14 @@ LARGEST_COUNT = 10**60
 LONGEST_NAME = 256
 """Bits of the largest whole number that may be a user's name."""
 
+LARGEST_PLAIN = 2**63
+"""Whole numbers up to it need no further look."""
+
 
 def as_user(user: Hashable) -> User:
     """Return the user's name as a plain `str` or `int`; ``"1"`` and ``1`` are two people."""
+    if type(user) is int and -LARGEST_PLAIN <= user <= LARGEST_PLAIN:
+        return user
     if isinstance(user, str):
         return _as_text(str.__str__(user))
     if isinstance(user, bool | np.bool_) or not isinstance(user, int | np.integer):

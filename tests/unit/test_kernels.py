@@ -180,7 +180,7 @@ def test_however_numbers_come_each_kernel_is_compiled_once() -> None:
         policy.decide_many([0, 1], np.asfortranarray(rng.normal(size=(2, 5, 4))))
         policy.learn_many([0, 1], np.asfortranarray(rng.normal(size=(2, 4))), [0.0, 1.0])
     after = _signatures()
-    assert {"compare", "ridge_scores", "total", "ucb_many", "observe_many"} <= after.keys()
+    assert {"compare", "ridge_scores", "gather", "ucb_many", "observe_many"} <= after.keys()
     assert {name for name, count in after.items() if count > max(1, before[name])} == set()
 
 
