@@ -70,6 +70,16 @@ def dot(a: FloatArray, b: FloatArray) -> float:
 
 
 @compiled
+def two_dots(a: FloatArray, b: FloatArray, c: FloatArray, d: FloatArray) -> tuple[float, float]:
+    """Return ``aᵀb`` and ``cᵀd``, neither negative by rounding, in the time of one of them."""
+    first, second = 0.0, 0.0
+    for i in range(len(a)):
+        first += a[i] * b[i]
+        second += c[i] * d[i]
+    return max(first, 0.0), max(second, 0.0)
+
+
+@compiled
 def times(matrix: FloatArray, vector: FloatArray, out: FloatArray) -> None:
     """Set `out` to ``A v``, four rows at a time."""
     d = len(vector)
@@ -404,19 +414,21 @@ def widen(
 
     With ``A w = 0`` and ``xᵀw = 1``, and ``c = A⁻x``, a generalised inverse of ``A + x xᵀ`` is
     ``A⁻ − c wᵀ − w cᵀ + (1 + xᵀc) w wᵀ``, and ``ϑ + (y − xᵀϑ) w`` explains what ϑ did and the new
-    reward. `w` is the part of `x`, in units of the diagonal, that ``A⁻A`` leaves.
+    reward. With ``u = x − A c``, what is new in `x`, and `D` the inverse of the sum's diagonal,
+    ``(I − A⁻A) D u`` is such a `w` but for its length, as ``xᵀw = uᵀD u``.
     """
     d = len(context)
-    column, part, back, seen_part = np.empty(d), np.zeros(d), np.empty(d), np.empty(d)
+    column, part, back, again = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
     times(inverse, context, column)
-    error = reward - dot(context, theta)
+    times(gram, column, part)
     for i in range(d):
-        if context[i] != 0.0:
-            part[i] = context[i] / (gram[i, i] + context[i] * context[i])
+        size = gram[i, i] + context[i] * context[i]
+        part[i] = (context[i] - part[i]) / size if size > 0.0 else 0.0
     times(gram, part, back)
-    times(inverse, back, seen_part)
+    times(inverse, back, again)
     for i in range(d):
-        part[i] -= seen_part[i]
+        part[i] -= again[i]
+    error = reward - dot(context, theta)
     add_outer(gram, context, 1.0)
     for i in range(d):
         moment[i] += reward * context[i]
@@ -626,10 +638,10 @@ def glance(gap: FloatArray, image: FloatArray, spread: float, cut: float) -> tup
     `image` is ``A δ`` of that one, and `spread` of the other, which spans the space. Return too
     what ``σ² s`` is at most.
     """
-    q = max(dot(gap, image), 0.0)
+    q, square = two_dots(gap, image, image, image)
     if q * (1 + SLACK) <= cut:
         return ALIKE, q
-    if q * q * (1 - SLACK) > cut * (q + spread * dot(image, image)):
+    if q * q * (1 - SLACK) > cut * (q + spread * square):
         return UNLIKE, q
     return UNDECIDED, q
 
@@ -653,7 +665,7 @@ def settle(
     Of those that are alike and span the space, return too what ``σ² s`` is at most.
     """
     d = len(gap)
-    q1, q2 = max(dot(gap, ours), 0.0), max(dot(gap, theirs), 0.0)
+    q1, q2 = two_dots(gap, ours, gap, theirs)
     highest = q1 * q2 / (q1 + q2) if q1 + q2 > 0.0 else 0.0
     least, most = max(my_rank, other_rank), min(my_rank + other_rank, d)
     df = my_rank + other_rank - most if least == d else 1

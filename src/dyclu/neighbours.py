@@ -63,8 +63,7 @@ def neighbours(book: Segments, mine: int, *, noise: Noise, level: float) -> Neig
         Chance of leaving out a segment that does share my parameter.
     """
     size, units = len(book), critical_units(book.dim, noise.df, level)
-    known, bounds = book.known(mine)
-    alike, fresh, undecided = np.empty(size, np.intp), np.empty((size, 2)), np.empty(size, np.intp)
+    (known, bounds), (alike, fresh, undecided) = book.known(mine), book.space
     found, left = kernels().compare(
         book.gram, book.inverse, book.theta, book.glimpse, book.spread, book.strain, book.rank,
         book.count, size, mine, units, noise.variance or 1.0, ROUNDING,

@@ -103,6 +103,8 @@ class Segments:
         What follows from them: ``A⁻``, an estimate ``ϑ``, a bound on its eigenvalues, the rank.
     glimpse : array of shape (at most `GLIMPSE`, room)
         The first features of all estimates, one after the other: whoever is far, is so in these.
+    space : arrays of shape (room,), (room, 2) and (room,)
+        Room to work in for whoever compares segments.
     strain : array of shape (room, 2)
         By how much more than before a segment may differ from others: see `neighbours`.
     opened, closed : arrays of shape (room,)
@@ -174,7 +176,7 @@ class Segments:
         self._passing: Columns = {"strain": ((2,), np.float64)}
         columns.lay(self, self._columns)
         columns.lay(self, self._passing)
-        self._lay_glimpse()
+        self._lay_beside()
         self._nothing = Kept(no_ids(), np.zeros((dim, dim)), np.zeros(dim), 0.0, 0)
 
     def __len__(self) -> int:
@@ -289,7 +291,7 @@ class Segments:
         columns.make_room(self, self._columns, len(self))
         columns.make_room(self, self._passing, len(self))
         if self.glimpse.shape[1] < len(self.theta):
-            self._lay_glimpse()
+            self._lay_beside()
         return self._open(user, len(self) - 1)
 
     def restart(self, user: User, *, into: int, alike: bool) -> int:
@@ -359,8 +361,11 @@ class Segments:
     def _glimpse(self, row: int) -> None:
         self.glimpse[:, row] = self.theta[row, :GLIMPSE]
 
-    def _lay_glimpse(self) -> None:
+    def _lay_beside(self) -> None:
+        """Lay what has as much room as the columns, but is none."""
+        room = len(self.theta)
         self.glimpse = self.theta[:, :GLIMPSE].T.copy()
+        self.space = np.empty(room, np.intp), np.empty((room, 2)), np.empty(room, np.intp)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""
@@ -393,7 +398,7 @@ class Segments:
         book.changes = [Change(*change) for change in state["changes"]]
         columns.make_room(book, book._passing, len(book))
         columns.fill(book, book._columns, len(book), arrays)
-        book._lay_glimpse()
+        book._lay_beside()
         rows = np.flatnonzero(book.closed[: len(book)] == OPEN).tolist()
         book.open = {book.owner[row]: row for row in rows}
         surprises = _unpack(arrays["surprises"], arrays["surprises_held"])
