@@ -16,7 +16,10 @@ Columns = Mapping[str, tuple[tuple[int, ...], type[Any]]]
 """Name of each column -> shape and type of one row."""
 
 FIRST_ROOM = 16
-"""Rows of new columns; they double when they are full."""
+"""Rows of new columns."""
+
+GROWTH = 1.25
+"""By how much columns grow when they are full: little of the room is ever unused."""
 
 
 def lay(owner: object, columns: Columns) -> None:
@@ -26,12 +29,12 @@ def lay(owner: object, columns: Columns) -> None:
 
 
 def make_room(owner: object, columns: Columns, rows: int) -> None:
-    """Double the columns until they have this many rows; what they hold stays."""
+    """Let the columns have at least this many rows; what they hold stays."""
     for name in columns:
         column = getattr(owner, name)
         if len(column) < rows:
             # Zeros that nobody touches take no memory.
-            wider = np.zeros((max(rows, 2 * len(column)), *column.shape[1:]), column.dtype)
+            wider = np.zeros((max(rows, int(GROWTH * len(column))), *column.shape[1:]), column.dtype)
             wider[: len(column)] = column
             setattr(owner, name, wider)
 

@@ -243,7 +243,8 @@ class Segments:
             return
         closed = self.closed[found]
         rows = found[(closed != OPEN) & (closed <= time)]
-        self.kept[row] = Kept(rows, *self._sums(rows, NEVER, self._nothing))
+        sums = self._sums(rows, NEVER, self._nothing) if len(rows) else self._nothing[1:]
+        self.kept[row] = Kept(rows, *sums)
 
     def _sums(self, rows: Ids, time: int, kept: Kept) -> tuple[FloatArray, FloatArray, float, int]:
         """Return what is kept, and the sums of the rows that were not closed by a time."""
