@@ -25,7 +25,7 @@ MOST = 3.0
 """Memory of a segment, in units of a gram's d² doubles."""
 
 ROOMS = (500, 550)
-"""Segments that nearly fill the arrays' room, and segments for which it has just doubled."""
+"""Segments by which the arrays' room is filled to different degrees."""
 
 QUICK_ROOMS = (15,)
 LARGE = 10_000

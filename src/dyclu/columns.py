@@ -34,7 +34,9 @@ def make_room(owner: object, columns: Columns, rows: int) -> None:
         column = getattr(owner, name)
         if len(column) < rows:
             # Zeros that nobody touches take no memory.
-            wider = np.zeros((max(rows, int(GROWTH * len(column))), *column.shape[1:]), column.dtype)
+            wider = np.zeros(
+                (max(rows, int(GROWTH * len(column))), *column.shape[1:]), column.dtype
+            )
             wider[: len(column)] = column
             setattr(owner, name, wider)
 

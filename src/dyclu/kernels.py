@@ -31,8 +31,8 @@ _Ids = NDArray[np.int64]
 SLACK = 1e-6
 """Relative distance a bound must keep from the critical value: more than its rounding."""
 
-BREAK = 1e3
-"""Strain that no bound on a pair survives."""
+BLUR = 1e-9
+"""Share of trace(A)·‖δ‖² from which on ``δᵀAδ`` is known to more than `SLACK` despite rounding."""
 
 UNLIKE, ALIKE, UNDECIDED = 0, 1, 2
 """What is known of a pair; the undecided are those that rounding leaves without a certificate."""
@@ -97,11 +97,15 @@ def times(matrix: FloatArray, vector: FloatArray, out: FloatArray) -> None:
 
 @compiled
 def add_outer(matrix: FloatArray, vector: FloatArray, weight: float) -> None:
-    """Add ``w v vᵀ`` to a matrix."""
+    """Add ``w v vᵀ`` to a matrix, the same number on both sides of the diagonal.
+
+    Were they rounded differently, what is not symmetric would stay while the rest of an inverse
+    shrinks, and in the end be most of it.
+    """
     for i in range(len(vector)):
-        part, row = weight * vector[i], matrix[i]
+        part, row = vector[i], matrix[i]
         for j in range(len(vector)):
-            row[j] += part * vector[j]
+            row[j] += weight * (part * vector[j])
 
 
 @compiled
@@ -439,9 +443,9 @@ def widen(
     for i in range(d):
         part[i] /= along
     for i in range(d):
-        row, mine, theirs = inverse[i], grown * part[i] - column[i], part[i]
+        row, new, old = inverse[i], part[i], column[i]
         for j in range(d):
-            row[j] += mine * part[j] - theirs * column[j]
+            row[j] += grown * (new * part[j]) - (new * column[j] + old * part[j])
         theta[i] += error * part[i]
     return trace(gram) * trace(inverse) < most_condition
 
@@ -454,6 +458,13 @@ def predict(
     column = np.empty(len(context))
     times(inverse[row], context, column)
     return dot(context, theta[row]), max(dot(context, column), 0.0)
+
+
+@compiled
+def snap(strain: FloatArray) -> None:
+    """Let no bound on a pair with this segment outlast what has happened to it."""
+    strain[0], strain[1] = 0.0, 0.0
+    strain[2] += 1.0
 
 
 @compiled
@@ -486,7 +497,7 @@ def extend(
     energy[row] += reward * reward
     count[row] += 1
     if not spanned:
-        strain[row, 0] += BREAK
+        snap(strain[row])
         tolerance = rounding * (len(context) + count[row])
         certain = widened_rank(gram[row], context, rank[row], tolerance) == rank[row] + 1
         rank[row] += 1
@@ -499,7 +510,7 @@ def extend(
     if not observe(
         gram[row], moment[row], inverse[row], theta[row], context, reward, math.inf, trusted
     ):
-        strain[row, 0] += BREAK
+        snap(strain[row])
         return False
     strain[row, 0] += 0.5 * math.log1p(leverage)
     strain[row, 1] += abs(reward - expected) * math.sqrt(leverage / (1.0 + leverage))
@@ -588,24 +599,14 @@ def same_closed(closed: _Ids, rows: _Ids, time: int, before: _Ids) -> bool:
 
 
 @compiled
-def observed(gram: FloatArray, inverse: FloatArray, out: FloatArray) -> None:
-    """Set `out` to ``A A⁻ A``, for a segment that does not span the space.
+def seen(
+    gram: FloatArray, inverse: FloatArray, narrow: bool, gap: FloatArray, out: FloatArray
+) -> None:
+    """Set `out` to ``A δ``, with ``A A⁻ A`` for `A` where a segment does not span the space.
 
     This is the gram without what rounding left in directions never observed, which must not count
     as an observation of them.
     """
-    column, back = np.empty(len(gram)), np.empty(len(gram))
-    for i in range(len(gram)):
-        times(inverse, gram[i], back)
-        times(gram, back, column)
-        out[i] = column
-
-
-@compiled
-def seen(
-    gram: FloatArray, inverse: FloatArray, narrow: bool, gap: FloatArray, out: FloatArray
-) -> None:
-    """Set `out` to ``A δ``, with ``A A⁻ A`` for `A` where a segment does not span the space."""
     times(gram, gap, out)
     if narrow:
         back = np.empty(len(gap))
@@ -632,13 +633,17 @@ def deviation(mine: FloatArray, other: FloatArray, ours: FloatArray, theirs: Flo
 
 
 @compiled
-def glance(gap: FloatArray, image: FloatArray, spread: float, cut: float) -> tuple[int, float]:
+def glance(
+    gap: FloatArray, image: FloatArray, spread: float, cut: float, least: float
+) -> tuple[int, float]:
     """Tell whether two segments are alike by the matrices of one of them, if that will do.
 
-    `image` is ``A δ`` of that one, and `spread` of the other, which spans the space. Return too
-    what ``σ² s`` is at most.
+    `image` is ``A δ`` of that one, and `spread` of the other, which spans the space. It will not do
+    where ``δᵀAδ`` is below `least`, and may be rounding. Return too what ``σ² s`` is at most.
     """
     q, square = two_dots(gap, image, image, image)
+    if q < least:
+        return UNDECIDED, q
     if q * (1 + SLACK) <= cut:
         return ALIKE, q
     if q * q * (1 - SLACK) > cut * (q + spread * square):
@@ -704,11 +709,11 @@ def distances(glimpse: FloatArray, vector: FloatArray, size: int) -> FloatArray:
 
 
 @compiled
-def lasts(grown: float, shifted: float, cut: float) -> bool:
+def lasts(bound: FloatArray, grown: float, shifted: float, snapped: float, cut: float) -> bool:
     """Tell whether a pair is alike by a bound from when it was looked at last."""
-    if not (grown < BREAK / 2 and shifted < math.inf):
+    if bound[2] != snapped:
         return False
-    root = math.exp(grown) * shifted
+    root: float = math.exp(grown - bound[0]) * (bound[1] + shifted)
     return root * root <= cut
 
 
@@ -741,21 +746,20 @@ def compare(
     d = theta.shape[1]
     found, left, next = 0, 0, 0
     gap, ours, theirs = np.empty(d), np.empty(d), np.empty(d)
-    my_gram, my_rank = gram[mine], rank[mine]
-    cuts, far = units * variance, np.empty(0)
+    my_rank, cuts, far, blur = rank[mine], units * variance, np.empty(0), 0.0
     cut = cuts[my_rank] / (1 + SLACK)
     if my_rank == d:
         far = distances(glimpse, theta[mine], size)
     else:
-        my_gram = np.empty((d, d))
-        observed(gram[mine], inverse[mine], my_gram)
+        blur = BLUR * trace(gram[mine])
     for i in range(size):
         grown, shifted = strain[mine, 0] + strain[i, 0], strain[mine, 1] + strain[i, 1]
+        snapped = strain[mine, 2] + strain[i, 2]
         if next < len(known) and known[next] == i:
-            start, offset = bounds[next, 0], bounds[next, 1]
+            bound = bounds[next]
             next += 1
-            if lasts(grown - start, offset + shifted, cut):
-                alike[found], fresh[found, 0], fresh[found, 1] = i, start, offset
+            if lasts(bound, grown, shifted, snapped, cut):
+                alike[found], fresh[found] = i, bound
                 found += 1
                 continue
         full, apart = my_rank == d and rank[i] == d, math.inf
@@ -765,7 +769,8 @@ def compare(
                 continue
         for j in range(d):
             gap[j] = theta[mine, j] - theta[i, j]
-        if dot(gap, gap) > apart:
+        length = dot(gap, gap)
+        if length > apart:
             continue
         verdict, most = UNDECIDED, 0.0
         # Whoever has seen less decides, nearly: the other's estimate is exact beside theirs.
@@ -774,15 +779,13 @@ def compare(
             verdict = ALIKE
         elif theirs_first:
             seen(gram[i], inverse[i], rank[i] < d, gap, theirs)
-            verdict, most = glance(gap, theirs, spread[mine], cuts[rank[i]])
-        else:
-            times(my_gram, gap, ours)
-            if rank[i] == d:
-                verdict, most = glance(gap, ours, spread[i], cuts[my_rank])
+            verdict, most = glance(gap, theirs, spread[mine], cuts[rank[i]], 0.0)
+        elif rank[i] == d:
+            times(gram[mine], gap, ours)
+            verdict, most = glance(gap, ours, spread[i], cuts[my_rank], blur * length)
         if verdict == UNDECIDED:
-            if theirs_first:
-                times(my_gram, gap, ours)
-            else:
+            seen(gram[mine], inverse[mine], my_rank < d, gap, ours)
+            if not theirs_first:
                 seen(gram[i], inverse[i], rank[i] < d, gap, theirs)
             tolerance = rounding * (d + count[mine] + count[i])
             verdict, most = settle(
@@ -790,8 +793,9 @@ def compare(
                 my_rank, rank[i], cuts, tolerance,
             )  # fmt: skip
         if verdict == ALIKE:
-            alike[found], fresh[found, 0] = i, grown
-            fresh[found, 1] = math.sqrt(most) - shifted if full else math.inf
+            alike[found] = i
+            fresh[found, 0], fresh[found, 1] = grown, math.sqrt(most) - shifted
+            fresh[found, 2] = snapped if full else -1.0
             found += 1
         elif verdict == UNDECIDED:
             undecided[left] = i

@@ -116,7 +116,8 @@ class Models:
     def _refresh(self, row: int) -> None:
         right = np.column_stack((np.eye(self.dim), self.moment[row]))
         solved = solve(self.gram[row], right, ridge=self.ridge)
-        self.inverse[row], self.theta[row] = solved[:, :-1], solved[:, -1]
+        inverse, self.theta[row] = solved[:, :-1], solved[:, -1]
+        self.inverse[row] = (inverse + inverse.T) / 2  # exactly: see `kernels.add_outer`
 
     def total(self, rows: Ids) -> Stats:
         """Return the sum of several models' observations."""

@@ -20,6 +20,8 @@ over ϑ of the same sum and ``(y − xᵀϑ)²``, less ``e² / (1 + h)``. At the
 
 The book sums up the logarithms of the factors and the summands of every segment (`strain`); with
 what they were when the pair was last looked at, they bound the statistic now, without its matrices.
+It counts besides how often a segment came to see a new direction, or was computed afresh: no bound
+outlasts that.
 
 Only pairs that the bounds leave open are factorised, and where neither segment spans the space the
 same elimination certifies the rank of their sum: `kernels.compare`. The definition itself is asked
@@ -75,7 +77,7 @@ def neighbours(book: Segments, mine: int, *, noise: Noise, level: float) -> Neig
 
 def _joined(same: Neighbours, more: Ids) -> Neighbours:
     rows = np.append(same.rows, more)
-    bounds = np.append(same.bounds, np.full((len(more), 2), np.inf), axis=0)
+    bounds = np.append(same.bounds, np.full((len(more), 3), -1.0), axis=0)
     order = np.argsort(rows)
     return Neighbours(rows[order], bounds[order])
 

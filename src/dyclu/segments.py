@@ -100,12 +100,13 @@ class Segments:
     gram, moment, energy, count : arrays of shape (room, d, d), (room, d), (room,), (room,)
         The sums of every segment.
     inverse, theta, spread, rank : arrays of shape (room, d, d), (room, d), (room,), (room,)
-        What follows from them: ``A⁻``, an estimate ``ϑ``, a bound on its eigenvalues, the rank.
+        What follows from them: ``A⁻``, an estimate ``ϑ``, a bound on the eigenvalues of ``A⁻``, and
+        the rank.
     glimpse : array of shape (at most `GLIMPSE`, room)
         The first features of all estimates, one after the other: whoever is far, is so in these.
-    space : arrays of shape (room,), (room, 2) and (room,)
+    space : arrays of shape (room,), (room, 3) and (room,)
         Room to work in for whoever compares segments.
-    strain : array of shape (room, 2)
+    strain : array of shape (room, 3)
         By how much more than before a segment may differ from others: see `neighbours`.
     opened, closed : arrays of shape (room,)
         When each was opened and closed; `OPEN` if it was not.
@@ -117,7 +118,7 @@ class Segments:
         Everybody's open segment.
     surprises, neighbours : dicts of row to tuple of bool, and to array of row
         The alarm's window and the neighbourhood of open segments.
-    bounds, kept : dicts of row to array of shape (n, 2), and to Kept
+    bounds, kept : dicts of row to array of shape (n, 3), and to Kept
         How far neighbours were when they were looked at, and their sums as far as these stay;
         nothing of it in a book that folds segments.
     met, used : arrays of shape (room,)
@@ -173,7 +174,7 @@ class Segments:
             "opened": ((), np.int64),
             "closed": ((), np.int64),
         }
-        self._passing: Columns = {"strain": ((2,), np.float64)}
+        self._passing: Columns = {"strain": ((3,), np.float64)}
         columns.lay(self, self._columns)
         columns.lay(self, self._passing)
         self._lay_beside()
@@ -208,10 +209,11 @@ class Segments:
     def pooled(self, user: User) -> tuple[FloatArray, FloatArray, float, int]:
         """Return gram, moment, energy and count of the sum of a user's neighbours."""
         row = self.open.get(user, NOBODY)
-        kept = self.kept.get(row)
-        if kept is None:
+        if row == NOBODY or self.folding:
             return self._sums(self.around(user), NEVER, self._nothing)
-        return self._sums(self.neighbours[row], int(self.met[row]), kept)
+        return self._sums(
+            self.neighbours[row], int(self.met[row]), self.kept.get(row) or self._closed(row)
+        )
 
     def around(self, user: User) -> Ids:
         """Return the rows of a user's neighbours, of everybody for a stranger.
@@ -227,7 +229,7 @@ class Segments:
     def known(self, row: int) -> tuple[Ids, FloatArray]:
         """Return the neighbours that bounds are known of, and these."""
         bounds = self.bounds.get(row)
-        return (no_ids(), np.empty((0, 2))) if bounds is None else (self.neighbours[row], bounds)
+        return (no_ids(), np.empty((0, 3))) if bounds is None else (self.neighbours[row], bounds)
 
     def meet(self, row: int, found: Ids, bounds: FloatArray) -> None:
         """Let an open segment have these neighbours from now on."""
@@ -237,14 +239,17 @@ class Segments:
             self._keep(row)
 
     def _keep(self, row: int) -> None:
-        """Sum up the neighbours that were closed when they were found, unless they are the same."""
         found, time, before = self.neighbours[row], int(self.met[row]), self.kept.get(row)
-        if before is not None and kernels().same_closed(self.closed, found, time, before.rows):
-            return
+        if before is None or not kernels().same_closed(self.closed, found, time, before.rows):
+            self.kept[row] = self._closed(row)
+
+    def _closed(self, row: int) -> Kept:
+        """Sum up the neighbours that were closed when they were found."""
+        found = self.neighbours[row]
         closed = self.closed[found]
-        rows = found[(closed != OPEN) & (closed <= time)]
+        rows = found[(closed != OPEN) & (closed <= self.met[row])]
         sums = self._sums(rows, NEVER, self._nothing) if len(rows) else self._nothing[1:]
-        self.kept[row] = Kept(rows, *sums)
+        return Kept(rows, *sums)
 
     def _sums(self, rows: Ids, time: int, kept: Kept) -> tuple[FloatArray, FloatArray, float, int]:
         """Return what is kept, and the sums of the rows that were not closed by a time."""
@@ -353,9 +358,10 @@ class Segments:
 
     def _refresh(self, row: int) -> None:
         """Compute afresh all that follows from the sums."""
-        self.rank[row], self.inverse[row], self.theta[row] = least_squares(
+        self.rank[row], inverse, self.theta[row] = least_squares(
             self.gram[row], self.moment[row], int(self.count[row])
         )
+        self.inverse[row] = (inverse + inverse.T) / 2  # exactly: see `kernels.add_outer`
         self.spread[row] = kernels().largest(self.inverse[row])
         self._glimpse(row)
 
@@ -366,7 +372,7 @@ class Segments:
         """Lay what has as much room as the columns, but is none."""
         room = len(self.theta)
         self.glimpse = self.theta[:, :GLIMPSE].T.copy()
-        self.space = np.empty(room, np.intp), np.empty((room, 2)), np.empty(room, np.intp)
+        self.space = np.empty(room, np.intp), np.empty((room, 3)), np.empty(room, np.intp)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""
@@ -406,8 +412,6 @@ class Segments:
         neighbours = _unpack(arrays["neighbours"], arrays["neighbours_held"])
         book.surprises = {i: tuple(map(bool, s)) for i, s in zip(rows, surprises, strict=True)}
         book.neighbours = {i: v.astype(np.intp) for i, v in zip(rows, neighbours, strict=True)}
-        for row in () if folding else rows:
-            book._keep(row)
         return book
 
 

@@ -93,3 +93,21 @@ def test_a_ridge_model_that_lives_long_keeps_its_estimate(kind: str, rounds: int
         worst = max(worst, error(models.theta[row], ridged, models.moment[row]))
     # Where not even a fresh solution has eight digits, it is one: no better can be asked.
     assert worst < max(1e-8, 1e-15 * np.linalg.cond(ridged))
+
+
+@pytest.mark.parametrize("decades", [1, 2, 3, 5])
+def test_scales_that_grow_by_the_way_leave_an_estimate_exact(decades: int) -> None:
+    """While an inverse shrinks, what rounding has added to it must shrink with it."""
+    rng = np.random.default_rng(3)
+    book, models = Segments(3), Models(3, ridge=0.1)
+    for age in range(500):
+        x = rng.normal(size=3) * 10.0 ** (decades * (age / 250 - 1))
+        y = float(x.sum() + 0.1 * rng.normal())
+        row = book.open["ana"] if age else book.start("ana")
+        book.add(row, x, y, spanned=age > 0 and book.spans(row, x))
+        models.add(models.of("ana"), x, y)
+    np.testing.assert_array_equal(book.inverse[row], book.inverse[row].T)
+    np.testing.assert_array_equal(models.inverse[0], models.inverse[0].T)
+    assert error(book.theta[row], book.gram[row], book.moment[row]) < 1e-10
+    ridged = models.gram[0] + 0.1 * np.eye(3)
+    assert error(models.theta[0], ridged, models.moment[0]) < 1e-10

@@ -63,6 +63,38 @@ def test_pairs_that_are_not_looked_at_again_are_alike(monkeypatch: pytest.Monkey
     assert skipped > 0.3 * pairs, "nothing was put to the test"
 
 
+def test_no_bound_outlasts_an_inverse_that_was_computed_afresh() -> None:
+    """Units so different that every observation is: the pair grows apart without any strain."""
+    rng, units = np.random.default_rng(0), np.array([1.0, 1e4])
+    policy, apart = DyClu(2, noise=0.1), 0
+    for user, taste, rounds in (("ana", 0.0, 60), ("ben", 0.09, 120)):
+        for _ in range(rounds):
+            x = rng.normal(size=2) * units
+            outcome = policy.learn(user, x, float(taste * x[0] + 0.1 * rng.normal()))
+        book = policy.book
+    mine = book.open["ben"]
+    for _ in range(60):
+        x = rng.normal(size=2) * units
+        outcome = policy.learn("ben", x, float(0.09 * x[0] + 0.1 * rng.normal()))
+        p_value = homogeneity(book.stats(mine), book.stats(0), noise=Noise.known(0.1)).p_value
+        assert (0 in outcome.neighbours) == (p_value >= 0.01)
+        apart += p_value < 0.01
+    assert apart, "nothing was put to the test"
+
+
+def test_what_a_young_segment_saw_is_told_from_rounding() -> None:
+    """Noise a hundred-millionth of the signal: what is left of A δ beside rounding decides."""
+    rng, units = np.random.default_rng(1), np.array([1.0, 3.0, 10.0, 30.0, 1.0, 3.0])
+    policy, taste = DyClu(6, noise=1e-7), rng.normal(size=6)
+    for age in range(40):
+        x = rng.normal(size=6) * units
+        policy.learn("ana", x, float(x @ taste + 1e-7 * rng.normal()))
+        if age >= 30:
+            x = rng.normal(size=6) * units
+            outcome = policy.learn("ben", x, float(x @ taste + 1e-7 * rng.normal()))
+            assert outcome.neighbours.tolist() == [0, 1]
+
+
 def test_what_is_kept_of_closed_neighbours_is_their_sum() -> None:
     policy, kept = DyClu(SETTING.dim, noise=SETTING.noise), 0
     for user in rounds(policy):

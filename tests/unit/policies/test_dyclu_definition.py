@@ -23,7 +23,7 @@ def by_definition(book: Segments, mine: int, *, noise: Noise, level: float) -> N
         for id in range(len(book))
     ]
     rows = np.flatnonzero(alike)
-    return Neighbours(rows, np.full((len(rows), 2), np.inf))
+    return Neighbours(rows, np.full((len(rows), 3), -1.0))
 
 
 def surprise(book: Segments, id: int, context: FloatArray, reward: float) -> tuple[float, int]:
