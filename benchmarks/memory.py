@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 
 import dyclu
 from benchmarks.books import NOISE, grown
@@ -16,6 +17,8 @@ from benchmarks.footprint import STATUS
 from benchmarks.results import Effort, Results, Row, Target
 from benchmarks.stage import Stage, row_one
 from benchmarks.timing import interleaved
+from benchmarks.turns import serve
+from dyclu import DyClu
 from dyclu.segments import Segments
 from dyclu.storage import Saved, read, write
 
@@ -35,17 +38,22 @@ LARGE = 10_000
 def run(effort: Effort) -> Results:
     """Weigh what policies hold, in their arrays, in the process and on disk."""
     stage = row_one(effort, ["dyclu", "linucb"])
-    held = (_in_arrays(stage, "dyclu", "segment"), _in_arrays(stage, "linucb", "user"))
+    held = (
+        _in_arrays(stage, "dyclu", "segment"),
+        _remembering(stage),
+        _in_arrays(stage, "linucb", "user"),
+    )
     rooms = QUICK_ROOMS if effort.quick else ROOMS
     resident = tuple(map(_resident, rooms)) if STATUS.exists() else ()
     return Results(
         title="Memory and files",
         against="× d² doubles",
         rows=(*held, *resident, *_files(stage, effort)),
-        targets=tuple(map(_target, (held[0], *resident))),
+        targets=tuple(map(_target, (*held[:2], *resident))),
         notes=(
-            "In arrays: everything `save` writes down, for the rows in use. Resident: growth of "
-            "the process while it learns of that many users, room to grow included.",
+            "In arrays: everything `save` writes down, for the rows in use. Remembering: with the "
+            "bounds on pairs and the sums of closed neighbours, after the last rounds. Resident: "
+            "growth of the process while it learns of that many users, room to grow included.",
             "Saving and loading is CPU time; waiting for the disk is not in it.",
         ),
     )
@@ -56,6 +64,17 @@ def _in_arrays(stage: Stage, name: str, noun: str) -> Row:
     count = len(saved.arrays["gram"])
     held = sum(array.nbytes for array in saved.arrays.values()) / count
     return _bytes(f"{name}, in arrays, per {noun} of {count}", held, stage.world.setting.dim)
+
+
+def _remembering(stage: Stage) -> Row:
+    policy = stage.policy("dyclu")
+    serve(policy, stage.turns)
+    book = cast(DyClu, policy).book
+    columns = sum(array.nbytes for array in book.dump()[1].values())
+    memories = sum(array.nbytes for array in book.bounds.values())
+    sums = sum(kept.gram.nbytes + kept.rows.nbytes for kept in book.kept.values() if len(kept.rows))
+    name = f"dyclu, remembering, per segment of {len(book)}"
+    return _bytes(name, (columns + memories + sums) / len(book), book.dim)
 
 
 def _resident(segments: int) -> Row:
