@@ -57,7 +57,7 @@ def running(given: Settings, **client: Any) -> Iterator[Running]:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         wait_until(lambda: server.started or not thread.is_alive())
         with httpx.Client(base_url=url, timeout=10, **client) as http:
-            yield Running(url, http, app.state.service)
+            yield Running(url, http, app.service)
     finally:
         server.should_exit = True
         thread.join()
