@@ -55,7 +55,8 @@ def dump(owner: object, columns: Columns, rows: int) -> dict[str, NDArray[Any]]:
 
 
 def fill(owner: object, columns: Columns, rows: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Put back what `dump` returned."""
-    make_room(owner, columns, rows)
+    """Put back what `dump` returned, with room for as many rows again."""
+    # Otherwise the next row would have everything copied once more.
+    make_room(owner, columns, 2 * rows)
     for name in columns:
         getattr(owner, name)[:rows] = arrays[name]
