@@ -116,7 +116,8 @@ def started(script: str, *words: str) -> subprocess.Popen[bytes]:
 def measured(rounds: int, count: int, folder: Path) -> dict[str, float]:
     bare_port, port = free_port(), free_port()
     serve = "from dyclu.cli import main; main()"
-    flags = ["serve", f"--port={port}", f"--data={folder}", f"--dim={DIM}", "--options=alpha=0.3"]
+    flags = ["serve", f"--port={port}", f"--data={folder}", f"--dim={DIM}"]
+    flags += ["--policy=linucb", "--options=alpha=0.3"]
     bare, ours = started(BARE, str(bare_port), str(DIM)), started(serve, *flags)
     people = People(Load(arms=ARMS), DIM)
     costs: dict[str, list[float]] = {"bare": [], "service": [], "reward": []}

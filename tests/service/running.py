@@ -42,7 +42,8 @@ ARMS = [
 
 
 def told(data: Path, **flags: Any) -> Settings:
-    chosen = {"dim": 2, "options": {"alpha": 0.5}, "data": str(data), "port": 0} | flags
+    linucb = {"policy": "linucb", "options": {"alpha": 0.5}}
+    chosen = {"dim": 2, "data": str(data), "port": 0} | linucb | flags
     return settings(chosen, environment={})
 
 

@@ -8,8 +8,10 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 import dyclu
@@ -101,6 +103,51 @@ def test_a_change_is_shown(service: Running) -> None:
     assert (
         service.http.get("/v1/changes", params={"since": changes["latest"]}).json()["changes"] == []
     )
+
+
+def test_atlas_shows_models_moves_and_beliefs(tmp_path: Path) -> None:
+    """Two tastes; then one user takes on the other: from, to, certainty, and a timeline."""
+    with running(told(tmp_path, policy="atlas", options={})) as made:
+        live(made, {"ana": 0, "bea": 0, "cleo": 1, "dora": 1}, rounds=30)
+        models = made.http.get("/v1/models").json()
+        assert sorted(one["users"] for one in models["models"]) == [2, 2]
+        first, second = models["models"]
+        assert (first["x"], first["y"]) != (second["x"], second["y"])
+        home = {user: seen(made, user)["model"] for user in ("ana", "cleo")}
+        assert set(home.values()) == {first["id"], second["id"]}
+        live(made, {"ana": 1}, rounds=20)
+        (change,) = made.http.get("/v1/changes").json()["changes"]
+        assert (change["user"], change["before"], change["after"]) == (
+            "ana",
+            home["ana"],
+            home["cleo"],
+        )
+        assert 0.9 < change["certainty"] <= 1
+        ana = seen(made, "ana")
+        assert ana["changes"] == [change]
+        assert [one["id"] for one in ana["segments"]] == [home["ana"], home["cleo"]]
+        assert sum(one["observations"] for one in ana["segments"]) == ana["rewards"] == 50
+        assert ana["belief"][0]["model"] == home["cleo"] == ana["model"]
+        assert made.decide("ana").json()["model"] == home["cleo"]
+    with running(told(tmp_path, policy="atlas", options={})) as again:
+        assert again.http.get("/v1/changes").json()["changes"] == [change]
+        assert seen(again, "ana")["segments"] == ana["segments"]
+
+
+def seen(service: Running, user: str) -> Any:
+    return service.http.get(f"/v1/users/{user}").json()
+
+
+def live(service: Running, tastes: dict[str, int], *, rounds: int) -> None:
+    """Let users with one of two tastes live."""
+    rng = np.random.default_rng(rounds)
+    rows = []
+    for _ in range(rounds):
+        for user, taste in tastes.items():
+            x = rng.normal(size=2)
+            reward = float(x[taste] + 0.05 * rng.normal())
+            rows.append({"user": user, "features": x.tolist(), "reward": reward})
+    service.http.post("/v1/observations", json={"observations": rows})
 
 
 def test_models_policy_and_activity(service: Running) -> None:

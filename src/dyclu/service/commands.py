@@ -52,7 +52,7 @@ def serve(
         typer.Option(help="Folder for journals and snapshots.", show_default="dyclu-data"),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Which policy serves.", show_default="linucb")
+        str | None, typer.Option(help="Which policy serves.", show_default="atlas")
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Number of features of an arm.")] = None,
     options: Annotated[
