@@ -217,6 +217,28 @@ def test_a_restart_continues(tmp_path: Path) -> None:
         assert second.http.get("/v1/policy").json()["version"] == 21
 
 
+def test_a_safe_start_in_the_shadow(tmp_path: Path) -> None:
+    """Learns from the caller's choice, says what it would have chosen, and sums it up."""
+    with running(told(tmp_path, mode="shadow", epsilon=0.5)) as made:
+        told_so = [made.decide("ana", chosen=f"a{i % 3}") for i in range(12)]
+        answers = [one.json() for one in told_so]
+        assert [one["chosen"] for one in answers] == [f"a{i % 3}" for i in range(12)]
+        agreed = [one["agrees"] for one in answers]
+        assert agreed == [one["chosen"] == one["arm"] for one in answers]
+        policy = made.http.get("/v1/policy").json()
+        assert policy["agreement"] == sum(agreed) / 12
+        assert policy["mode"] == "shadow"
+        refused = made.decide("ana")
+        assert refused.status_code == 422
+        assert refused.json()["error"]["field"] == "chosen"
+        wrong = next(one for one in answers if not one["agrees"])
+        assert made.reward(wrong["decision_id"], 1.0).status_code == 200
+        learnt = made.service.tenants["default"].state.policy
+        # The arm the caller chose is what was rewarded.
+        x = np.array([ARMS[int(wrong["chosen"][1:])]["features"]])
+        assert learnt.decide("ana", x).mean > 0.5
+
+
 def test_two_services_do_not_share_a_folder(tmp_path: Path) -> None:
     with (
         running(told(tmp_path)),

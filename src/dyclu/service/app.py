@@ -106,7 +106,9 @@ class Service:
         # Without keys, a web page whose name was made to point here must not get an answer.
         name = host.rpartition(b":")[0] if not host.endswith(b"]") and b":" in host else host
         if name not in LOOPBACK and name != self._host:
-            raise Refusal(421, "host", "without keys this answers on loopback names only")
+            raise Refusal(
+                421, "host", "without keys this answers on loopback names only", field="host"
+            )
 
     async def body(self, receive: Receive, headers: Headers) -> bytes:
         """Return the body of a request, or refuse it as soon as it is too much."""

@@ -37,10 +37,12 @@ class Load:
         Connections that ask at the same time.
     seconds : float
         How long.
+    rounds : int or None
+        How many decisions are asked for at most.
     rate : float or None
         Rounds per second that are begun; None lets every client begin as soon as it is answered.
-    rewards : bool
-        Whether a round is a decision and its reward, or the decision alone.
+    rewarded : float
+        Share of the decisions that are rewarded.
     seed : int
         The same seed gives the same population.
     """
@@ -51,8 +53,9 @@ class Load:
     noise: float = 0.1
     clients: int = 64
     seconds: float = 10.0
+    rounds: int | None = None
     rate: float | None = None
-    rewards: bool = True
+    rewarded: float = 1.0
     seed: int = 0
 
 
@@ -107,6 +110,11 @@ class People:
         self.run = f"{time.time_ns():x}"
         self.count = 0
 
+    @property
+    def done(self) -> bool:
+        """Whether enough has been asked."""
+        return self.load.rounds is not None and self.count >= self.load.rounds
+
     def round(self) -> tuple[int, FloatArray, bytes]:
         """Return the round's number, what its arms are worth to the user, and the request."""
         self.count += 1
@@ -130,14 +138,15 @@ async def load(
     wanted: Load,
     *,
     key: str | None = None,
+    dim: int | None = None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Served:
-    """Put a running service under load."""
+    """Put a running service under load; it is asked for its dimension unless that is given."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None:
         raise OptionError(f"url is {url!r}, expected http://host:port; put no path behind it")
     host, port = parts.hostname, parts.port or 80
-    people = People(wanted, await _dim(Wire(host, port, key)))
+    people = People(wanted, dim or await _dim(Wire(host, port, key)))
     served = Served()
     began = time.perf_counter()
     pace = None if wanted.rate is None else wanted.clients / wanted.rate
@@ -178,7 +187,7 @@ async def _client(
     wire: Wire, people: People, served: Served, began: float, pace: float | None, offset: float
 ) -> None:
     due = began + (pace or 0.0) * offset
-    while (now := time.perf_counter()) - began < people.load.seconds:
+    while (now := time.perf_counter()) - began < people.load.seconds and not people.done:
         if pace is not None:
             await asyncio.sleep(max(0.0, due - now))
             due += pace
@@ -201,7 +210,7 @@ async def _round(wire: Wire, people: People, served: Served) -> None:
     arm = msgspec.json.decode(answer, type=_Arm).arm
     place = _place(body, arm)
     served.regrets.append(float(worth.max() - worth[place]))
-    if not people.load.rewards:
+    if people.rng.random() >= people.load.rewarded:
         return
     reward = float(worth[place]) + people.load.noise * people.rng.standard_normal()
     began = time.perf_counter()
