@@ -198,7 +198,7 @@ class Door:
     """The service as an ASGI application: calls go straight to their endpoints.
 
     Whatever is none of them, because its path or its method is another, goes through Starlette's
-    routes, which take as long as a reward.
+    middleware and routes, which would be a tenth of a decision's time.
     """
 
     def __init__(

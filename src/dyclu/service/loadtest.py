@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -99,9 +100,11 @@ class People:
     """Users with tastes, and arms as they go over the wire."""
 
     def __init__(self, load: Load, dim: int) -> None:
-        self.rng = np.random.default_rng(load.seed)
-        tastes = _unit(self.rng.standard_normal((load.tastes, dim)))
-        table = _unit(self.rng.standard_normal((TABLE, dim)))
+        drawn = np.random.default_rng(load.seed)
+        tastes = _unit(drawn.standard_normal((load.tastes, dim)))
+        table = _unit(drawn.standard_normal((TABLE, dim)))
+        # For one number at a time quicker than NumPy's.
+        self.chance = random.Random(load.seed)
         self.worth = table @ tastes.T
         self.written = [
             b'{"id":"%d","features":%s}' % (i, _encode(row)) for i, row in enumerate(table.tolist())
@@ -118,12 +121,10 @@ class People:
     def round(self) -> tuple[int, FloatArray, bytes]:
         """Return the round's number, what its arms are worth to the user, and the request."""
         self.count += 1
-        user = int(self.rng.integers(self.load.users))
+        user = self.chance.randrange(self.load.users)
         taste = user % self.load.tastes
-        offered = self.rng.integers(TABLE, size=self.load.arms)
-        while len(np.unique(offered)) < self.load.arms:
-            offered = self.rng.integers(TABLE, size=self.load.arms)
-        arms = b",".join(self.written[i] for i in offered.tolist())
+        offered = self.chance.sample(range(TABLE), self.load.arms)
+        arms = b",".join([self.written[i] for i in offered])
         id = f"{self.run}-{self.count}".encode()
         body = b'{"user":"u%d","decision_id":"%s","arms":[%s]}' % (user, id, arms)
         return self.count, self.worth[offered, taste], body
@@ -210,9 +211,9 @@ async def _round(wire: Wire, people: People, served: Served) -> None:
     arm = msgspec.json.decode(answer, type=_Arm).arm
     place = _place(body, arm)
     served.regrets.append(float(worth.max() - worth[place]))
-    if people.rng.random() >= people.load.rewarded:
+    if people.chance.random() >= people.load.rewarded:
         return
-    reward = float(worth[place]) + people.load.noise * people.rng.standard_normal()
+    reward = float(worth[place]) + people.chance.gauss(0.0, people.load.noise)
     began = time.perf_counter()
     path = f"/v1/decisions/{people.run}-{number}/reward"
     status, _ = await wire.post(path, _encode({"value": reward}))
