@@ -28,6 +28,7 @@ from dyclu.service.keys import Caller, Keyring
 from dyclu.service.metrics import Requests, exposition
 from dyclu.service.patience import Patience
 from dyclu.service.reading import Reader
+from dyclu.service.rehearsal import rehearse
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Settings
 from dyclu.service.tenant import Tenant
@@ -123,6 +124,7 @@ class Service:
 
 
 def _opened(name: str, data: Path, settings: Settings) -> Tenant:
+    rehearse(settings.tenants[name].spec())
     began = time.monotonic()
     tenant = Tenant(name, data / name, settings.tenants[name])
     seconds, line = time.monotonic() - began, tenant.state.total.seq

@@ -12,7 +12,6 @@ import uvicorn
 
 from dyclu.errors import OptionError
 from dyclu.service.app import create_app
-from dyclu.service.rehearsal import rehearse
 from dyclu.service.settings import Settings
 
 GRACE = 10
@@ -32,15 +31,13 @@ def serve(settings: Settings, *, say: Callable[[str], None]) -> None:
     app = create_app(settings)
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    _settle(settings)
+    _settle()
     say(f"listening on http://{shown}:{port}")
     server_for(app, settings).run(sockets=[listening])
 
 
-def _settle(settings: Settings) -> None:
-    """Have everything loaded that serving needs, and let it be as it is."""
-    for tenant in settings.tenants.values():
-        rehearse(tenant.spec())
+def _settle() -> None:
+    """Arrange the interpreter for serving, now that everything is loaded."""
     # What has been loaded stays; looking through it twice a second would cost 30 ms each time.
     gc.collect()
     gc.freeze()
