@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.crowd import crowd
 from dyclu.service.keys import digest
+from dyclu.service.state import PolicySpec
 from tests.service.browser import Browser, browser
 from tests.service.running import Running, running, told, wait_until
 
@@ -118,6 +120,30 @@ def test_it_fits_a_phone_and_the_dark(service: Running, window: Browser, tmp_pat
     assert wide <= 380
     window.picture(tmp_path / "phone.png")
     assert (tmp_path / "phone.png").stat().st_size > 10_000
+
+
+ASKED_FOR = ("v1/policy", "v1/activity", "v1/changes?since=0", "v1/models", "v1/users/u99999")
+
+
+def test_a_hundred_thousand_users(tmp_path: Path, window: Browser) -> None:
+    """None of what the page asks for once a second may take long: requests wait meanwhile."""
+    data = crowd(tmp_path, PolicySpec("linucb", 3, {}), users=100_000, life=1)
+    with running(told(data, dim=3, options={})) as made:
+        window.open(made.url)
+        wait_until(lambda: window.text("#users") == "100,000", seconds=10)
+        window.run("who.value = 'u99999'; lookup.requestSubmit()")
+        wait_until(lambda: window.text("#user-name") == "u99999")
+        assert window.complaints() == []
+        for path in ASKED_FOR:
+            quickest = min(seconds_for(made, path) for _ in range(5))
+            assert quickest < 0.05, path
+            assert len(made.http.get(path).content) < 300_000
+
+
+def seconds_for(service: Running, path: str) -> float:
+    began = time.perf_counter()
+    assert service.http.get(path).status_code == 200
+    return time.perf_counter() - began
 
 
 def test_a_key_is_asked_for(tmp_path: Path, window: Browser) -> None:

@@ -28,8 +28,8 @@ from dyclu.service.keys import Caller, Keyring
 from dyclu.service.metrics import Requests, exposition
 from dyclu.service.patience import Patience
 from dyclu.service.reading import Reader
-from dyclu.service.rehearsal import rehearse
 from dyclu.service.refusal import Refusal
+from dyclu.service.rehearsal import rehearse
 from dyclu.service.settings import Settings
 from dyclu.service.tenant import Tenant
 from dyclu.service.views import Window
