@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,33 @@ def test_a_slow_client_is_not_waited_for(service: Running) -> None:
     assert answer.startswith(b"HTTP/1.1 408")
     assert b'"field":"body"' in answer
     assert service.http.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
+def test_whoever_never_ends_their_headers_is_sent_away(service: Running, before: bytes) -> None:
+    """Also after a request that was answered; meanwhile others are served."""
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        if before:
+            connection.sendall(before)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        connection.sendall(HEAD[:40])
+        assert service.http.get("/healthz").status_code == 200
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["field"] == "headers"
+
+
+def test_a_connection_that_waits_for_its_next_request_is_left_alone(service: Running) -> None:
+    host, port = service.url.removeprefix("http://").split(":")
+    asked = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        for _ in range(2):
+            connection.sendall(asked)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            time.sleep(3)
 
 
 def test_a_chunked_body_is_a_body(service: Running) -> None:

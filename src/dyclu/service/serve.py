@@ -12,6 +12,7 @@ import uvicorn
 
 from dyclu.errors import OptionError
 from dyclu.service.app import create_app
+from dyclu.service.idlers import LOOK, Idlers
 from dyclu.service.settings import Settings
 
 GRACE = 10
@@ -48,7 +49,8 @@ def _settle() -> None:
 
 def server_for(app: object, settings: Settings) -> uvicorn.Server:
     """Return a server for the application."""
-    return uvicorn.Server(
+    idlers = Idlers(settings.body_timeout)
+    server = uvicorn.Server(
         uvicorn.Config(
             app,  # type: ignore[arg-type]
             http="httptools",
@@ -60,8 +62,12 @@ def server_for(app: object, settings: Settings) -> uvicorn.Server:
             timeout_graceful_shutdown=GRACE,
             # Ours refuse first, politely; this is for connections that never ask anything.
             limit_concurrency=2 * settings.max_connections,
+            callback_notify=idlers.look,
+            timeout_notify=LOOK,
         )
     )
+    idlers.connections = server.server_state.connections
+    return server
 
 
 def bound(host: str, port: int) -> socket.socket:
