@@ -14,7 +14,7 @@ from dyclu.service.state import PolicySpec, State
 from dyclu.service.store import Journal
 from dyclu.storage import make_folder
 
-TASTES, NOISE = 10, 0.1
+TASTES, NOISE = 10, 0.02
 FIRST, FIRST_LIFE = 100, 60
 """Users who come first, and their rewards: enough that their tastes are known to those after."""
 

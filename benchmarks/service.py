@@ -38,7 +38,7 @@ BARE = "bare Starlette and msgspec, scoring"
 OTHERS = "others"
 """The row that is told in a note."""
 
-LIVES = {"linucb": 1, "atlas": 12}
+LIVES = {"linucb": 1, "atlas": 6}
 """Rewards per user of a large crowd: what a model takes, and what it takes to be located."""
 
 

@@ -19,8 +19,8 @@ import numpy as np
 from benchmarks.servers import Server, serving
 from dyclu.service.loadtest import Load, load
 
-ROUNDS = 72_000
-"""Twenty a second for an hour: as many decisions, half as many rewards and expiries each."""
+ROUNDS = 36_000
+"""Ten a second for an hour: as many decisions, half as many rewards and expiries each."""
 
 DIM, CLIENTS, USERS, LOOKS = 25, 16, 200, 20
 WAIT = "--reward-wait=5"

@@ -66,8 +66,14 @@ const number = (value, digits = 3) =>
 const short = (value) => value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 3 });
 // Never rounded up to a certainty that nobody has.
 const percent = (share) => (share > 0.999 && share < 1 ? "> 99.9 %" : `${number(100 * share)} %`);
-const clock = (seconds) =>
-  new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const DAY = 86400;
+// The time of day; of what is older than a day, the date.
+const clock = (seconds) => {
+  const at = new Date(seconds * 1000);
+  return Date.now() / 1000 - seconds < DAY
+    ? at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" })
+    : at.toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" });
+};
 
 function showPolicy(policy) {
   view.version = policy.version;
