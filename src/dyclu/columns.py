@@ -26,12 +26,19 @@ def lay(owner: object, columns: Columns) -> None:
 
 
 def make_room(owner: object, columns: Columns, rows: int) -> None:
-    """Double the columns until they have this many rows; what they hold stays."""
+    """Double the columns until they have this many rows; what they hold stays.
+
+    However many rows come at a time, the room is the same in the end: what was saved and read back
+    is in no way different from what was never interrupted.
+    """
     for name in columns:
         column = getattr(owner, name)
-        if len(column) < rows:
+        room = len(column)
+        while room < rows:
+            room *= 2
+        if room > len(column):
             # Zeros that nobody touches take no memory.
-            wider = np.zeros((max(rows, 2 * len(column)), *column.shape[1:]), column.dtype)
+            wider = np.zeros((room, *column.shape[1:]), column.dtype)
             wider[: len(column)] = column
             setattr(owner, name, wider)
 
@@ -55,8 +62,7 @@ def dump(owner: object, columns: Columns, rows: int) -> dict[str, NDArray[Any]]:
 
 
 def fill(owner: object, columns: Columns, rows: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Put back what `dump` returned, with room for as many rows again."""
-    # Otherwise the next row would have everything copied once more.
-    make_room(owner, columns, 2 * rows)
+    """Put back what `dump` returned."""
+    make_room(owner, columns, rows)
     for name in columns:
         getattr(owner, name)[:rows] = arrays[name]
