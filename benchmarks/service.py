@@ -98,7 +98,7 @@ def _targets(found: dict[str, Row]) -> list[Target]:
 
 def _costs(effort: Effort) -> list[Row]:
     """CPU microseconds per request, the bare endpoint and the service asked in turns."""
-    count = 300 if effort.quick else 4000
+    count = 300 if effort.quick else 2000
     spent: dict[str, list[float]] = {}
     with (
         TemporaryDirectory() as one,
