@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-long crashtest lint bench clean
+.PHONY: demo test test-long crashtest soak lint bench clean
 
 demo: $(READY)
 	$(BIN)/dyclu demo --out demo-out
@@ -13,6 +13,9 @@ test: lint
 
 test-long: $(READY)
 	$(BIN)/pytest -m long
+
+soak: $(READY)
+	$(BIN)/python -m benchmarks.soak
 
 crashtest: $(READY)
 	$(BIN)/python -m tests.service.crash --kills 200
@@ -25,7 +28,6 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks --out bench-out
-	$(BIN)/python -m benchmarks.service
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dyclu needs Python 3.11 or newer; run make PYTHON=python3.11")'

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import history, machine, memory, peers, rounds, start, test
+from benchmarks import history, machine, memory, peers, rounds, service, start, test
 from benchmarks.picture import curves, growth
 from benchmarks.results import Effort, Results
 from benchmarks.tables import as_json, figures, sections, targets
@@ -22,6 +22,7 @@ GROUPS: Mapping[str, Callable[[Effort], Results]] = {
     "history": history.run,
     "memory": memory.run,
     "start": start.run,
+    "service": service.run,
     "peers": peers.run,
 }
 """What can be run, by name."""

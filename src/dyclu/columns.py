@@ -29,14 +29,19 @@ def lay(owner: object, columns: Columns) -> None:
 
 
 def make_room(owner: object, columns: Columns, rows: int) -> None:
-    """Let the columns have at least this many rows; what they hold stays."""
+    """Let the columns have at least this many rows; what they hold stays.
+
+    However many rows come at a time, the room is the same in the end: what was saved and read back
+    is in no way different from what was never interrupted.
+    """
     for name in columns:
         column = getattr(owner, name)
-        if len(column) < rows:
+        room = len(column)
+        while room < rows:
+            room = int(GROWTH * room)
+        if room > len(column):
             # Zeros that nobody touches take no memory.
-            wider = np.zeros(
-                (max(rows, int(GROWTH * len(column))), *column.shape[1:]), column.dtype
-            )
+            wider = np.zeros((room, *column.shape[1:]), column.dtype)
             wider[: len(column)] = column
             setattr(owner, name, wider)
 

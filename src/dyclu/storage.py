@@ -8,7 +8,8 @@
     ........                                        SHA-256 of everything above
 
 Writing is atomic: the file appears complete under its name or not at all, and a crash leaves an
-older one untouched. Reading checks the digest first, so that nothing altered is ever looked into.
+older one untouched. Reading checks the digest first, so that nothing altered is ever looked into;
+then the arrays are read straight to where they stay, as a large policy is as large as memory.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ from dyclu.errors import DamagedFile, FileError, ForeignFile, NewerFile, OlderFi
 FORMAT = b"dyclu-policy"
 VERSION = 2
 DIGEST = hashlib.sha256().digest_size
+CHUNK = 1 << 20
+"""Bytes read at a time where a file is only looked through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +70,15 @@ def read(path: str | os.PathLike[str]) -> Saved:
     """Read what `write` wrote, or say what is wrong with the file."""
     target = Path(path)
     try:
-        content = target.read_bytes()
+        with target.open("rb") as file:
+            _check(file, target)
+            with trusting(target):
+                return _decoded(file)
+    except FileError:
+        raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise FileError(f"cannot read {target} ({why}); check the path") from None
-    body = _checked(content, target)
-    with trusting(target):
-        return _decoded(content, body)
 
 
 @contextmanager
@@ -112,8 +117,8 @@ def _portable(array: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
 
 
-def _checked(content: bytes, target: Path) -> memoryview:
-    first_line = content[:64].partition(b"\n")[0]
+def _check(file: BinaryIO, target: Path) -> None:
+    first_line = file.read(64).partition(b"\n")[0]
     name, _, version = first_line.partition(b" ")
     if name != FORMAT or not version.isdigit() or not 0 < len(version) < 9 or int(version) == 0:
         raise ForeignFile(
@@ -124,25 +129,31 @@ def _checked(content: bytes, target: Path) -> memoryview:
             f"{target} has format version {int(version)}, this dyclu reads version {VERSION}; "
             "install the dyclu that wrote it"
         )
-    # A view: a large policy is not copied only to leave out its digest.
-    body, digest = memoryview(content)[:-DIGEST], content[-DIGEST:]
-    if hashlib.sha256(body).digest() != digest:
+    if not _is_whole(file):
         raise DamagedFile(
             f"{target} is truncated or was altered: its contents do not match their digest; "
             "restore it from a copy, it was whole when it was saved"
         )
-    return body
 
 
-def _decoded(content: bytes, body: memoryview) -> Saved:
-    line = content.index(b"\n") + 1
-    start = content.index(b"\n", line) + 1
-    header = json.loads(content[line:start])
-    arrays = {}
-    for name, dtype, shape in header["arrays"]:
-        count = math.prod(shape)
-        arrays[name] = np.frombuffer(body, dtype, count, start).reshape(shape).copy()
-        start += arrays[name].nbytes
+def _is_whole(file: BinaryIO) -> bool:
+    left = file.seek(0, os.SEEK_END) - DIGEST
+    file.seek(0)
+    found = hashlib.sha256()
+    while left > 0 and (chunk := file.read(min(left, CHUNK))):
+        found.update(chunk)
+        left -= len(chunk)
+    return found.digest() == file.read()
+
+
+def _decoded(file: BinaryIO) -> Saved:
+    file.seek(0)
+    file.readline()
+    header = json.loads(file.readline())
+    arrays = {
+        name: np.fromfile(file, dtype, math.prod(shape)).reshape(shape)
+        for name, dtype, shape in header["arrays"]
+    }
     return Saved(header["kind"], header["options"], header["state"], arrays)
 
 

@@ -29,7 +29,7 @@ class Bench:
 
     def __init__(self, folder: Path, **rules: Any) -> None:
         self.folder = folder
-        told: dict[str, Any] = {"dim": 2, "options": {"alpha": 0.5}}
+        told: dict[str, Any] = {"dim": 2, "policy": "linucb", "options": {"alpha": 0.5}}
         self.rules = TenantSettings(**(told | rules))
         self.now = START
         self.count = 0

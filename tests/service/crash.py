@@ -31,7 +31,10 @@ from tests.service.running import process
 
 DIM = 3
 CLIENTS = 6
-SPEC = PolicySpec("dyclu", DIM, {"noise": 0.1})
+SPECS = {
+    "atlas": PolicySpec("atlas", DIM, {}),
+    "dyclu": PolicySpec("dyclu", DIM, {"noise": 0.1}),
+}
 
 
 @dataclass
@@ -109,11 +112,12 @@ class Client(threading.Thread):
         return None
 
 
-def torment(folder: Path, *, kills: int, seed: int) -> Witness:
+def torment(folder: Path, spec: PolicySpec, *, kills: int, seed: int) -> Witness:
     """Run a service under load, and kill it so many times, after any number of answers."""
     witness, rng = Witness(), random.Random(seed)
     clients = [Client(number, witness) for number in range(CLIENTS)]
-    flags = [f"--dim={DIM}", "--policy=dyclu", "--options=noise=0.1"]
+    options = ",".join(f"{name}={value}" for name, value in spec.options.items())
+    flags = [f"--dim={DIM}", f"--policy={spec.name}", f"--options={options}"]
     config = folder / "service.toml"
     config.write_text("snapshot_every = 0.25\n")
     for client in clients:
@@ -143,7 +147,7 @@ def wait_for(witness: Witness, more: int, *, seconds: float = 30.0) -> None:
         time.sleep(0.001)
 
 
-def verdict(folder: Path, witness: Witness) -> dict[str, int]:
+def verdict(folder: Path, spec: PolicySpec, witness: Witness) -> dict[str, int]:
     """Compare the journal and what is recovered from it with what the clients were told."""
     tenant = folder / "data" / "default"
     rows = sqlite3.connect(tenant / JOURNAL)
@@ -156,8 +160,8 @@ def verdict(folder: Path, witness: Witness) -> dict[str, int]:
     events = [ref for (ref,) in rows.execute("SELECT ref FROM journal WHERE kind = 'event'")]
     rewarded = dict(pairs)
     learnt = len(pairs) + len(events)
-    state = recover(JournalReader(tenant / JOURNAL), Snapshots(tenant / SNAPSHOTS, SPEC))
-    fresh = State(SPEC.make()).apply_all(JournalReader(tenant / JOURNAL).after(0))
+    state = recover(JournalReader(tenant / JOURNAL), Snapshots(tenant / SNAPSHOTS, spec))
+    fresh = State(spec.make()).apply_all(JournalReader(tenant / JOURNAL).after(0))
     return {
         "kills": witness.kills,
         "acknowledged decisions": len(witness.decisions),
@@ -175,14 +179,14 @@ def verdict(folder: Path, witness: Witness) -> dict[str, int]:
         "refusals": len(witness.conflicts),
         "policy differs from the journal's": int(bits(state, folder) != bits(fresh, folder)),
         "policy differs from a serial replay": int(
-            bits(state, folder)[0] != saved(serial(rows), folder)
+            bits(state, folder)[0] != saved(serial(rows, spec), folder)
         ),
     }
 
 
-def serial(rows: sqlite3.Connection) -> Policy:
+def serial(rows: sqlite3.Connection, spec: PolicySpec) -> Policy:
     """Replay the journal with nothing but a policy: no state, no engine, no service."""
-    policy = policies.make(SPEC.name, SPEC.dim, **SPEC.options)
+    policy = policies.make(spec.name, spec.dim, **spec.options)
     contexts: dict[int, tuple[str, list[float]]] = {}
     for seq, kind, user, of, text in rows.execute(
         "SELECT seq, kind, user, of, body FROM journal ORDER BY seq"
@@ -221,10 +225,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--policy", choices=SPECS, default="atlas")
     told = parser.parse_args()
+    spec = SPECS[told.policy]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found = verdict(folder, torment(folder, kills=told.kills, seed=told.seed))
+        found = verdict(folder, spec, torment(folder, spec, kills=told.kills, seed=told.seed))
     for what, count in found.items():
         sys.stdout.write(f"{what:40} {count}\n")
     sys.exit(any(found[what] for what in BROKEN))

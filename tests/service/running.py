@@ -42,7 +42,8 @@ ARMS = [
 
 
 def told(data: Path, **flags: Any) -> Settings:
-    chosen = {"dim": 2, "options": {"alpha": 0.5}, "data": str(data), "port": 0} | flags
+    linucb = {"policy": "linucb", "options": {"alpha": 0.5}}
+    chosen = {"dim": 2, "data": str(data), "port": 0} | linucb | flags
     return settings(chosen, environment={})
 
 
@@ -57,7 +58,7 @@ def running(given: Settings, **client: Any) -> Iterator[Running]:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         wait_until(lambda: server.started or not thread.is_alive())
         with httpx.Client(base_url=url, timeout=10, **client) as http:
-            yield Running(url, http, app.state.service)
+            yield Running(url, http, app.service)
     finally:
         server.should_exit = True
         thread.join()

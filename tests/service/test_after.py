@@ -149,10 +149,20 @@ def test_load(tmp_path: Path) -> None:
 
 def test_load_at_a_rate_and_without_rewards(tmp_path: Path) -> None:
     with running(told(tmp_path, dim=3)) as made:
-        wanted = Load(users=5, clients=4, seconds=1.0, rate=20.0, rewards=False)
+        wanted = Load(users=5, clients=4, seconds=1.0, rate=20.0, rewarded=0.0)
         found = asyncio.run(load(made.url, wanted)).numbers()
     assert 10 < found["decisions_per_second"] < 25
     assert found["rewards_per_second"] == 0
+
+
+def test_load_for_some_rounds_of_which_half_are_rewarded(tmp_path: Path) -> None:
+    with running(told(tmp_path, dim=3)) as made:
+        wanted = Load(users=5, clients=4, seconds=60.0, rounds=200, rewarded=0.5)
+        served = asyncio.run(load(made.url, wanted))
+    # No client stops in the middle of a round.
+    assert 200 <= len(served.decisions) < 204
+    # Five standard deviations of a binomial count.
+    assert abs(len(served.rewards) - 100) < 5 * np.sqrt(200 / 4)
 
 
 def test_a_load_test_needs_a_service() -> None:

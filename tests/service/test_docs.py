@@ -47,7 +47,7 @@ def test_every_example_runs(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("no curl")
     checker = doctest.OutputChecker()
-    with running(told(tmp_path, policy="dyclu", options={})) as service:
+    with running(told(tmp_path, policy="atlas", options={})) as service:
         for command, expected in examples():
             here = command.replace("http://127.0.0.1:8321", service.url)
             done = subprocess.run(["bash", "-c", here], capture_output=True, text=True, check=True)

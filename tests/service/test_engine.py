@@ -317,6 +317,32 @@ def test_an_erased_user_leaves_no_trace(bench: Bench) -> None:
     assert list(bench.state.users) == ["bea"]
 
 
+def test_atlas_forgets_at_once_and_exactly_once_it_is_made_anew(tmp_path: Path) -> None:
+    """What is served meanwhile no longer knows them; what follows never did."""
+    bench, rng = Bench(tmp_path, policy="atlas", options={}), np.random.default_rng(0)
+    for turn in range(120):
+        user, x = ("ana", "bea", "cleo")[turn % 3], rng.normal(size=2)
+        told = Observation(user, x.tolist(), float(x[0] + 0.05 * rng.normal()))
+        bench.do(bench.engine.observe, told)
+    policy = bench.state.policy
+    assert isinstance(policy, dyclu.Atlas)
+    assert policy.locate("ana").located
+    mark = bench.engine.erase("ana")
+    bench.journal.erase("ana", encode(mark))
+    bench.engine.committed([mark])
+    bench.engine.forget("ana")
+    assert policy.locate("ana").model is None
+    assert policy.locate("bea").located
+    assert sum(model.users for model in policy.models) == 2
+    bench.engine.replace(bench.replayed())
+    policy.save(tmp_path / "forgotten")
+    assert (tmp_path / "forgotten").read_bytes() != bits(bench.state, tmp_path)[0]
+    bench.restart()
+    assert bits(bench.state, tmp_path) == bits(bench.replayed(), tmp_path)
+    assert list(bench.state.users) == ["bea", "cleo"]
+    bench.close()
+
+
 def test_a_user_who_is_being_erased_waits(bench: Bench) -> None:
     id = bench.decide("ana").decision_id
     bench.engine.erase("ana")

@@ -26,6 +26,8 @@ WAIT = 60.0
 MEMORY = Path("/dev/shm")
 """Thousands of commits: here their order is tested, not their disk."""
 
+OPTIONS = {"linucb": {"alpha": 0.5}, "dyclu": {"noise": 0.1}, "atlas": {}}
+
 users = st.sampled_from(["ana", "bea", "cleo"])
 values = st.sampled_from([0.0, 0.1, -1.5, 1.0])
 
@@ -35,10 +37,12 @@ class EngineMachine(RuleBasedStateMachine):
 
     ids: Bundle[str] = Bundle("ids")
 
-    @initialize(default=st.sampled_from([None, 0.25]), policy=st.sampled_from(["linucb", "dyclu"]))
+    @initialize(
+        default=st.sampled_from([None, 0.25]), policy=st.sampled_from(["linucb", "dyclu", "atlas"])
+    )
     def begin(self, default: float | None, policy: str) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
-        options: dict[str, Any] = {"alpha": 0.5} if policy == "linucb" else {"noise": 0.1}
+        options: dict[str, Any] = OPTIONS[policy]
         self.bench = Bench(
             self.folder, policy=policy, options=options, default_reward=default, reward_wait=WAIT
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,7 @@ def test_numbers_in_queries(service: Running, since: str) -> None:
 def test_other_content_types(service: Running, kind: str) -> None:
     response = post(service, "/v1/decisions", GOOD.encode(), **{"Content-Type": kind})
     assert response.status_code == 415
+    assert response.json()["error"]["field"] == "content-type"
 
 
 def test_bad_utf8(service: Running) -> None:
@@ -192,6 +194,22 @@ def test_bad_utf8(service: Running) -> None:
         assert response.status_code in (400, 422)
         response = post(service, "/v1/decisions", bad)
         assert response.status_code == 400
+
+
+MILLION = b'{"user":"a","arms":[%s]}' % b",".join(
+    b'{"id":"%d","features":[1,0]}' % number for number in range(1_000_000)
+)
+
+
+def test_a_million_arms(service: Running, tmp_path: Path) -> None:
+    """Too long a body; and where that is allowed, too many arms."""
+    assert post(service, "/v1/decisions", MILLION).status_code == 413
+    with running(told(tmp_path, max_body=100_000_000)) as roomy:
+        response = post(roomy, "/v1/decisions", MILLION)
+        assert response.status_code == 422
+        assert response.json()["error"]["field"] == "arms"
+        assert "max_arms" in response.json()["error"]["message"]
+        assert lines(roomy) == []
 
 
 def test_an_oversized_body(service: Running) -> None:
@@ -226,7 +244,47 @@ HEAD = b"POST /v1/decisions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: applica
 def test_a_slow_client_is_not_waited_for(service: Running) -> None:
     answer = raw(service, HEAD + b"Content-Length: 100\r\n\r\n" + b'{"user"')
     assert answer.startswith(b"HTTP/1.1 408")
+    assert b'"field":"body"' in answer
     assert service.http.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
+def test_whoever_never_ends_their_headers_is_sent_away(service: Running, before: bytes) -> None:
+    """Also after a request that was answered; meanwhile others are served."""
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        if before:
+            connection.sendall(before)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        connection.sendall(HEAD[:40])
+        assert service.http.get("/healthz").status_code == 200
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["field"] == "headers"
+
+
+def test_a_connection_that_waits_for_its_next_request_is_left_alone(service: Running) -> None:
+    host, port = service.url.removeprefix("http://").split(":")
+    asked = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        for _ in range(2):
+            connection.sendall(asked)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            time.sleep(3)
+
+
+def test_a_chunked_body_is_a_body(service: Running) -> None:
+    """Refused for what it says, not for how it comes; a chunk that lies is no HTTP."""
+    chunked = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    body = features("NaN").encode()
+    answer = raw(service, chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b'"field":"body"' in answer
+    assert raw(service, chunked + b"zz\r\n{}\r\n0\r\n\r\n").startswith(b"HTTP/1.1 400")
+    both = HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert raw(service, both + b"0\r\n\r\n").startswith(b"HTTP/1.1 4")
 
 
 def test_a_length_that_lies(service: Running) -> None:

@@ -8,8 +8,10 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 import dyclu
@@ -103,6 +105,51 @@ def test_a_change_is_shown(service: Running) -> None:
     )
 
 
+def test_atlas_shows_models_moves_and_beliefs(tmp_path: Path) -> None:
+    """Two tastes; then one user takes on the other: from, to, certainty, and a timeline."""
+    with running(told(tmp_path, policy="atlas", options={})) as made:
+        live(made, {"ana": 0, "bea": 0, "cleo": 1, "dora": 1}, rounds=30)
+        models = made.http.get("/v1/models").json()
+        assert sorted(one["users"] for one in models["models"]) == [2, 2]
+        first, second = models["models"]
+        assert (first["x"], first["y"]) != (second["x"], second["y"])
+        home = {user: seen(made, user)["model"] for user in ("ana", "cleo")}
+        assert set(home.values()) == {first["id"], second["id"]}
+        live(made, {"ana": 1}, rounds=20)
+        (change,) = made.http.get("/v1/changes").json()["changes"]
+        assert (change["user"], change["before"], change["after"]) == (
+            "ana",
+            home["ana"],
+            home["cleo"],
+        )
+        assert 0.9 < change["certainty"] <= 1
+        ana = seen(made, "ana")
+        assert ana["changes"] == [change]
+        assert [one["id"] for one in ana["segments"]] == [home["ana"], home["cleo"]]
+        assert sum(one["observations"] for one in ana["segments"]) == ana["rewards"] == 50
+        assert ana["belief"][0]["model"] == home["cleo"] == ana["model"]
+        assert made.decide("ana").json()["model"] == home["cleo"]
+    with running(told(tmp_path, policy="atlas", options={})) as again:
+        assert again.http.get("/v1/changes").json()["changes"] == [change]
+        assert seen(again, "ana")["segments"] == ana["segments"]
+
+
+def seen(service: Running, user: str) -> Any:
+    return service.http.get(f"/v1/users/{user}").json()
+
+
+def live(service: Running, tastes: dict[str, int], *, rounds: int) -> None:
+    """Let users with one of two tastes live."""
+    rng = np.random.default_rng(rounds)
+    rows = []
+    for _ in range(rounds):
+        for user, taste in tastes.items():
+            x = rng.normal(size=2)
+            reward = float(x[taste] + 0.05 * rng.normal())
+            rows.append({"user": user, "features": x.tolist(), "reward": reward})
+    service.http.post("/v1/observations", json={"observations": rows})
+
+
 def test_models_policy_and_activity(service: Running) -> None:
     models = service.http.get("/v1/models").json()
     assert sum(one["users"] for one in models["models"]) + models["users_elsewhere"] > 0
@@ -168,6 +215,28 @@ def test_a_restart_continues(tmp_path: Path) -> None:
         assert second.reward("waiting", 1.0).status_code == 200
         assert second.reward("d3", 3 / 20).json()["repeated"] is True
         assert second.http.get("/v1/policy").json()["version"] == 21
+
+
+def test_a_safe_start_in_the_shadow(tmp_path: Path) -> None:
+    """Learns from the caller's choice, says what it would have chosen, and sums it up."""
+    with running(told(tmp_path, mode="shadow", epsilon=0.5)) as made:
+        told_so = [made.decide("ana", chosen=f"a{i % 3}") for i in range(12)]
+        answers = [one.json() for one in told_so]
+        assert [one["chosen"] for one in answers] == [f"a{i % 3}" for i in range(12)]
+        agreed = [one["agrees"] for one in answers]
+        assert agreed == [one["chosen"] == one["arm"] for one in answers]
+        policy = made.http.get("/v1/policy").json()
+        assert policy["agreement"] == sum(agreed) / 12
+        assert policy["mode"] == "shadow"
+        refused = made.decide("ana")
+        assert refused.status_code == 422
+        assert refused.json()["error"]["field"] == "chosen"
+        wrong = next(one for one in answers if not one["agrees"])
+        assert made.reward(wrong["decision_id"], 1.0).status_code == 200
+        learnt = made.service.tenants["default"].state.policy
+        # The arm the caller chose is what was rewarded.
+        x = np.array([ARMS[int(wrong["chosen"][1:])]["features"]])
+        assert learnt.decide("ana", x).mean > 0.5
 
 
 def test_two_services_do_not_share_a_folder(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dyclu
+from dyclu.policy import Outcome, Policy
 from dyclu.service import inspect
 
 
@@ -15,25 +16,58 @@ def test_every_policy_can_be_looked_at(name: str) -> None:
     for i in range(30):
         policy.learn(f"u{i % 3}", [1.0, i / 30], 0.5)
     assert inspect.propensity_of_best(policy, 4) in (None, 0.25, 1.0)
-    assert inspect.certainty(policy) in (None, 0.9)
-    assert inspect.belief_of(policy, "u1") == []
     for user in ("u1", "stranger"):
-        assert all(one.observations >= 0 for one in inspect.segments_of(policy, user))
+        assert all(0 < one.probability <= 1 for one in inspect.belief_of(policy, user))
+        assert all(one.observations >= 0 for one in inspect.segments_of(policy, user) or [])
         shown, total = inspect.neighbours_of(policy, user)
         assert len(shown) <= total
+        assert inspect.model_of(policy, user, None) is None or name == "atlas"
     tastes = inspect.tastes(policy)
-    users = sum(group.users for group in tastes.groups) + tastes.users_elsewhere
-    assert users in (0, 3)
+    assert sum(group.users for group in tastes.groups) in (0, 3)
+
+
+TWO = {"ana": [1.0, 0.0], "bea": [1.0, 0.0], "cleo": [0.0, 1.0], "dora": [0.0, 1.0]}
+
+
+def lived(policy: Policy, taste: dict[str, list[float]], *, rounds: int, seed: int) -> list[str]:
+    """Let users live, and return who was said to have changed."""
+    rng, changed = np.random.default_rng(seed), []
+    for _ in range(rounds):
+        for user, theta in taste.items():
+            x = rng.normal(size=2)
+            if policy.learn(user, x, x @ theta + 0.05 * rng.normal()).changed:
+                changed.append(user)
+    return changed
+
+
+def test_atlas_is_seen_through() -> None:
+    policy = dyclu.Atlas(2)
+    lived(policy, TWO, rounds=30, seed=0)
+    first, second = inspect.tastes(policy).groups
+    assert (first.users, second.users) == (2, 2)
+    assert {inspect.model_of(policy, user, None) for user in TWO} == {first.id, second.id}
+    belief = inspect.belief_of(policy, "ana")
+    assert belief[0].model == inspect.model_of(policy, "ana", None)
+    assert belief[0].probability > 0.9
+    assert sum(one.probability for one in belief) == pytest.approx(1, abs=0.01)
+    stranger = inspect.belief_of(policy, "stranger")
+    assert [(one.model, one.probability) for one in stranger] == [(None, 1.0)]
+
+
+def test_atlas_says_where_from_and_where_to() -> None:
+    policy = dyclu.Atlas(2)
+    lived(policy, TWO, rounds=30, seed=0)
+    before, after = (inspect.model_of(policy, user, None) for user in ("ana", "cleo"))
+    assert lived(policy, {**TWO, "ana": TWO["cleo"]}, rounds=20, seed=1) == ["ana"]
+    told = inspect.announced(policy, Outcome("ana", changed=True), None)
+    assert (told.before, told.after) == (before, after)
+    assert told.certainty is not None
+    assert 0.9 < told.certainty <= 1.0
 
 
 def test_dyclus_tastes_are_those_of_its_users() -> None:
-    rng = np.random.default_rng(0)
-    taste = {"ana": [1.0, 0.0], "bea": [1.0, 0.0], "cleo": [0.0, 1.0], "dora": [0.0, 1.0]}
     policy = dyclu.DyClu(2, noise=0.05)
-    for _ in range(30):
-        for user, theta in taste.items():
-            x = rng.normal(size=2)
-            policy.learn(user, x, x @ theta + 0.05 * rng.normal())
+    lived(policy, TWO, rounds=30, seed=0)
     found = inspect.tastes(policy)
     assert [group.users for group in found.groups] == [2, 2]
     estimates = sorted(np.round(group.theta, 1).tolist() for group in found.groups)

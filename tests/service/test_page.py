@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.crowd import crowd
 from dyclu.service.keys import digest
+from dyclu.service.state import PolicySpec
 from tests.service.browser import Browser, browser
 from tests.service.running import Running, running, told, wait_until
 
@@ -48,9 +50,14 @@ def live(service: Running, rounds: int, *, shift: int = 0, seed: int = 0) -> Non
         assert service.http.post("/v1/observations", json=body).status_code == 200
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    flags = {"dim": 3, "policy": "dyclu", "options": {"noise": 0.05}}
+POLICIES: dict[str, dict[str, float]] = {"dyclu": {"noise": 0.05}, "atlas": {}}
+
+
+@pytest.fixture(scope="module", params=POLICIES)
+def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    flags = {"dim": 3, "policy": request.param, "options": POLICIES[request.param]}
     with running(told(tmp_path_factory.mktemp("page"), **flags)) as made:
         live(made, 25)
         yield made
@@ -71,8 +78,19 @@ def test_a_change_is_seen_within_two_seconds(service: Running, window: Browser) 
     assert time.monotonic() - happened < 2.0
     wait_until(lambda: int(window.text("#changes-total")) > before, seconds=2)
     assert window.run("return document.querySelectorAll('#alarms .bar').length") > 0
+    latest = service.http.get("/v1/changes").json()["changes"][-1]
+    expected = [latest["user"], str(latest["before"]), str(latest["after"])]
+    wait_until(lambda: top_row(window)[1:4] == expected, seconds=3)
+    assert top_row(window)[4].endswith("%")
     wait_until(lambda: window.run("return document.querySelectorAll('#map circle').length"))
     assert window.complaints() == []
+
+
+def top_row(window: Browser) -> list[str]:
+    """When, user, from, to and certainty of the latest change on the page."""
+    cells = "document.querySelectorAll('#changes tr:first-child td')"
+    found: list[str] = window.run(f"return [...{cells}].map((one) => one.textContent)")
+    return found
 
 
 def test_a_users_timeline_when_clicked(service: Running, window: Browser) -> None:
@@ -81,6 +99,8 @@ def test_a_users_timeline_when_clicked(service: Running, window: Browser) -> Non
     window.run("document.querySelector('#changes button').click()")
     wait_until(lambda: window.text("#user-name").startswith("user-"))
     assert window.run("return document.querySelectorAll('#timeline .stretch').length") >= 2
+    belief = "follows" in window.text("#user-facts")
+    assert belief == bool(service.http.get("/v1/users/user-0").json()["belief"])
     window.run("who.value = 'nobody'; lookup.requestSubmit()")
     wait_until(lambda: "no such user" in window.text("#user-note"))
     # The browser itself notes the 404 that was asked for; the page must not.
@@ -100,6 +120,30 @@ def test_it_fits_a_phone_and_the_dark(service: Running, window: Browser, tmp_pat
     assert wide <= 380
     window.picture(tmp_path / "phone.png")
     assert (tmp_path / "phone.png").stat().st_size > 10_000
+
+
+ASKED_FOR = ("v1/policy", "v1/activity", "v1/changes?since=0", "v1/models", "v1/users/u99999")
+
+
+def test_a_hundred_thousand_users(tmp_path: Path, window: Browser) -> None:
+    """None of what the page asks for once a second may take long: requests wait meanwhile."""
+    data = crowd(tmp_path, PolicySpec("linucb", 3, {}), users=100_000, life=1)
+    with running(told(data, dim=3, options={})) as made:
+        window.open(made.url)
+        wait_until(lambda: window.text("#users") == "100,000", seconds=10)
+        window.run("who.value = 'u99999'; lookup.requestSubmit()")
+        wait_until(lambda: window.text("#user-name") == "u99999")
+        assert window.complaints() == []
+        for path in ASKED_FOR:
+            quickest = min(seconds_for(made, path) for _ in range(5))
+            assert quickest < 0.05, path
+            assert len(made.http.get(path).content) < 300_000
+
+
+def seconds_for(service: Running, path: str) -> float:
+    began = time.perf_counter()
+    assert service.http.get(path).status_code == 200
+    return time.perf_counter() - began
 
 
 def test_a_key_is_asked_for(tmp_path: Path, window: Browser) -> None:

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.soak import MOST_GROWTH, ROUNDS, soak
 from tests.service.bench import Bench
 from tests.service.test_engine_machine import MEMORY
 
 
-@pytest.mark.parametrize(
-    "rounds", [600, pytest.param(50_000, marks=pytest.mark.long)], ids=["short", "long"]
-)
-def test_memory_is_flat(tmp_path: Path, rounds: int) -> None:
+@pytest.mark.parametrize("policy", ["linucb", "atlas"])
+def test_what_is_kept_is_flat(tmp_path: Path, policy: str) -> None:
     """Half of the decisions are rewarded, half expire; users and pending decisions are as many."""
+    rounds = 600
     folder = MEMORY / f"soak-{tmp_path.name}" if MEMORY.is_dir() else tmp_path
     folder.mkdir(exist_ok=True)
-    bench = Bench(folder, reward_wait=100.0, default_reward=0.0)
+    bench = Bench(folder, policy=policy, options={}, reward_wait=100.0, default_reward=0.0)
 
     def live(some: int) -> None:
         for _ in range(some):
@@ -45,3 +45,10 @@ def test_memory_is_flat(tmp_path: Path, rounds: int) -> None:
     assert len(bench.state.pending) <= 101
     # Less than 20 bytes per round: anything kept of each would be many times that.
     assert second - first < 20 * rounds
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["linucb", "atlas"])
+def test_the_process_does_not_grow(tmp_path: Path, policy: str) -> None:
+    """The real one, under load, seen from outside: what `make soak` does."""
+    assert soak(ROUNDS, tmp_path, f"--policy={policy}").growth < MOST_GROWTH

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dyclu.errors import FileError
-from dyclu.service.records import Event, Line, decode_body, encode, line
+from dyclu.service.records import Erasure, Event, Line, decode_body, encode, line
 from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, take
 from dyclu.service.store import Journal, JournalReader
 from tests.service.bench import Bench, bits
@@ -86,6 +86,21 @@ def test_a_torn_tail_of_the_log_costs_only_what_was_not_acknowledged(
     whole = sum(size <= left for size in sizes)
     assert [one.seq for one in after.reader().after(0)] == list(range(1, whole + 1))
     after.append([encode(event(whole + 1, 2.0))])
+
+
+def test_erasing_looks_at_the_users_lines_only(tmp_path: Path) -> None:
+    """Not at a journal of years: all writers wait meanwhile."""
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    asked: list[str] = []
+    journal._writer.set_trace_callback(asked.append)
+    mark = line(1, 0, Erasure())
+    journal.erase("ana", encode(mark))
+    deleting = [one for one in asked if one.startswith("DELETE")]
+    assert len(deleting) == 3
+    for statement in deleting:
+        plan = journal._writer.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
+        assert not [step for *_, step in plan if step.startswith("SCAN")], statement
+    journal.close()
 
 
 def test_a_journal_keeps_its_dimension(tmp_path: Path) -> None:

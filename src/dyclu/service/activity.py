@@ -44,9 +44,10 @@ class Ring:
         first = max(now // self.span - self.length, -1)
         slots = np.flatnonzero(self.stretch > first)
         slots = slots[np.argsort(self.stretch[slots])]
-        return [self._bucket(int(slot)) for slot in slots]
-
-    def _bucket(self, slot: int) -> Bucket:
-        decisions, rewards, total, changes = self.sums[slot].tolist()
-        at = int(self.stretch[slot]) * self.span / MICRO
-        return Bucket(at, int(decisions), int(rewards), total, int(changes))
+        begun = (self.stretch[slots] * self.span / MICRO).tolist()
+        return [
+            Bucket(at, int(decisions), int(rewards), total, int(changes))
+            for at, (decisions, rewards, total, changes) in zip(
+                begun, self.sums[slots].tolist(), strict=True
+            )
+        ]

@@ -52,7 +52,7 @@ def serve(
         typer.Option(help="Folder for journals and snapshots.", show_default="dyclu-data"),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Which policy serves.", show_default="linucb")
+        str | None, typer.Option(help="Which policy serves.", show_default="atlas")
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Number of features of an arm.")] = None,
     options: Annotated[
@@ -186,7 +186,9 @@ def loadtest(
         float | None,
         typer.Option(help="Rounds begun per second.", show_default="as many as are answered"),
     ] = None,
-    no_rewards: Annotated[bool, typer.Option("--no-rewards", help="Decisions alone.")] = False,
+    rewarded: Annotated[
+        float, typer.Option(help="Share of decisions that are rewarded.", min=0, max=1)
+    ] = 1.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same population.", min=0)] = 0,
     key: Annotated[
         str | None, typer.Option(help="API key, if it needs one.", envvar="DYCLU_KEY")
@@ -207,7 +209,7 @@ def loadtest(
 
     wanted = Load(
         users=users, tastes=tastes, arms=arms, noise=noise, clients=clients, seconds=seconds,
-        rate=rate, rewards=not no_rewards, seed=seed,
+        rate=rate, rewarded=rewarded, seed=seed,
     )  # fmt: skip
     with _bar("asking", seconds) as progress:
         served = asyncio.run(load(url, wanted, key=key, progress=progress))

@@ -27,6 +27,7 @@ from dyclu.service.answers import (
 )
 from dyclu.service.choosing import Coin, choose, ranked
 from dyclu.service.flights import Flights, InFlight
+from dyclu.service.inspect import model_of
 from dyclu.service.judging import check_reward, judged_arms, judged_choice, judged_features
 from dyclu.service.records import (
     MICRO,
@@ -208,7 +209,7 @@ class Engine:
         self._flights = Flights(last=self.state.total.seq)
 
     def forget(self, user: str) -> None:
-        """Let go of what is remembered of a user whose lines are gone, but for the policy."""
+        """Let go of what is remembered of a user whose lines are gone."""
         self.state.forget(user)
         self._flights.forgotten(user)
 
@@ -294,7 +295,7 @@ class Engine:
             until=at + self._wait(),
             offered=len(arms),
             propensity=choice.propensity if chosen is None else None,
-            model=None if tally is None else tally.segment,
+            model=model_of(policy, user, None if tally is None else tally.segment),
             active=asked.active is not False,
             rank=None if order is None else [asked.arms[index].id for index in order],
             own=None if chosen is None else asked.arms[choice.arm].id,

@@ -1,4 +1,4 @@
-"""Looking inside a policy: what the service shows of it beyond its decisions.
+"""Looking inside a policy: what the service needs of it beyond its two verbs.
 
 Every function has an answer for any policy, and better ones registered for those that know more.
 A policy of another kind is made visible by registering functions for its class here.
@@ -11,8 +11,8 @@ from functools import singledispatch
 
 import numpy as np
 
-from dyclu.policies import AdTS, DyClu, Uniform
-from dyclu.policy import Ids, Policy
+from dyclu.policies import AdTS, Atlas, DyClu, Uniform
+from dyclu.policy import Ids, Outcome, Policy
 from dyclu.service.schema import BeliefView, SegmentView
 from dyclu.validation import FloatArray
 
@@ -21,6 +21,9 @@ SHOWN = 60
 
 LISTED = 200
 """Neighbours that are listed for one user."""
+
+FAINTEST = 0.001
+"""Least chance of a model that is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,19 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Tastes:
-    """The groups there are, the largest first, and how many users are in none of them."""
+    """The largest groups, the largest first, and how many there are in all."""
 
     groups: list[Group] = field(default_factory=list)
     total: int = 0
-    users_elsewhere: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A change as the policy tells it: from which model to which, and at least how sure it is."""
+
+    before: int | None
+    after: int | None
+    certainty: float | None = None
 
 
 @singledispatch
@@ -59,24 +70,41 @@ def _(policy: AdTS, arms: int) -> float | None:
 
 
 @singledispatch
-def certainty(policy: Policy) -> float | None:
-    """Return at least how sure an announced change is, None where the policy does not say."""
-    return None
+def announced(policy: Policy, outcome: Outcome, before: int | None) -> Announced:
+    """Return the change that an outcome tells of; the user's rewards went to `before`."""
+    return Announced(before, outcome.segment)
 
 
-@certainty.register
-def _(policy: DyClu) -> float | None:
-    return 1.0 - policy.window_delta
+@announced.register
+def _(policy: DyClu, outcome: Outcome, before: int | None) -> Announced:
+    return Announced(before, outcome.segment, 1.0 - policy.window_delta)
+
+
+@announced.register
+def _(policy: Atlas, outcome: Outcome, before: int | None) -> Announced:
+    move = policy.changes[-1]
+    return Announced(move.before, move.after, move.certainty)
 
 
 @singledispatch
-def segments_of(policy: Policy, user: str) -> list[SegmentView]:
-    """Return the user's stretches between changes."""
-    return []
+def model_of(policy: Policy, user: str, told: int | None) -> int | None:
+    """Return the model a user is on; `told` is the one that their last outcome named."""
+    return told
+
+
+@model_of.register
+def _(policy: Atlas, user: str, told: int | None) -> int | None:
+    return policy.locate(user).model
+
+
+@singledispatch
+def segments_of(policy: Policy, user: str) -> list[SegmentView] | None:
+    """Return the user's stretches between changes, None where the policy keeps no book of them."""
+    return None
 
 
 @segments_of.register
-def _(policy: DyClu, user: str) -> list[SegmentView]:
+def _(policy: DyClu, user: str) -> list[SegmentView] | None:
     book = policy.book
     return [_segment(policy, row) for row, owner in enumerate(book.owner) if owner == user]
 
@@ -105,6 +133,14 @@ def belief_of(policy: Policy, user: str) -> list[BeliefView]:
     return []
 
 
+@belief_of.register
+def _(policy: Atlas, user: str) -> list[BeliefView]:
+    found = policy.locate(user)
+    chances: list[tuple[int | None, float]] = [*found.belief.items(), (None, found.new)]
+    shown = [BeliefView(model, chance) for model, chance in chances if chance >= FAINTEST]
+    return sorted(shown, key=lambda view: -view.probability)
+
+
 @singledispatch
 def tastes(policy: Policy) -> Tastes:
     """Return which tastes there are; a policy without groups has none to show."""
@@ -129,15 +165,33 @@ def _(policy: DyClu) -> Tastes:
         total += 1
         if len(groups) < 4 * SHOWN:
             groups.append(_group(policy, row, members))
-    groups.sort(key=lambda group: -group.users)
-    shown = groups[:SHOWN]
-    return Tastes(shown, total, len(rows) - sum(group.users for group in shown))
+    return Tastes(_largest(groups), total)
+
+
+@tastes.register
+def _(policy: Atlas) -> Tastes:
+    groups = [Group(one.id, one.users, one.size, one.estimate) for one in policy.models]
+    return Tastes(_largest(groups), len(groups))
+
+
+def _largest(groups: list[Group]) -> list[Group]:
+    return sorted(groups, key=lambda group: -group.users)[:SHOWN]
 
 
 def _group(policy: DyClu, row: int, members: Ids) -> Group:
     book = policy.book
     held = int(book.count[members].sum())
     return Group(int(book.id[row]), len(members), held, book.theta[row].copy())
+
+
+@singledispatch
+def forget(policy: Policy, user: str) -> None:
+    """Let a policy that can forget a user do so; others know them until they are made anew."""
+
+
+@forget.register
+def _(policy: Atlas, user: str) -> None:
+    policy.forget(user)
 
 
 def placed(thetas: FloatArray) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -37,10 +38,12 @@ class Load:
         Connections that ask at the same time.
     seconds : float
         How long.
+    rounds : int or None
+        How many decisions are asked for at most.
     rate : float or None
         Rounds per second that are begun; None lets every client begin as soon as it is answered.
-    rewards : bool
-        Whether a round is a decision and its reward, or the decision alone.
+    rewarded : float
+        Share of the decisions that are rewarded.
     seed : int
         The same seed gives the same population.
     """
@@ -51,8 +54,9 @@ class Load:
     noise: float = 0.1
     clients: int = 64
     seconds: float = 10.0
+    rounds: int | None = None
     rate: float | None = None
-    rewards: bool = True
+    rewarded: float = 1.0
     seed: int = 0
 
 
@@ -96,9 +100,11 @@ class People:
     """Users with tastes, and arms as they go over the wire."""
 
     def __init__(self, load: Load, dim: int) -> None:
-        self.rng = np.random.default_rng(load.seed)
-        tastes = _unit(self.rng.standard_normal((load.tastes, dim)))
-        table = _unit(self.rng.standard_normal((TABLE, dim)))
+        drawn = np.random.default_rng(load.seed)
+        tastes = _unit(drawn.standard_normal((load.tastes, dim)))
+        table = _unit(drawn.standard_normal((TABLE, dim)))
+        # For one number at a time quicker than NumPy's.
+        self.chance = random.Random(load.seed)
         self.worth = table @ tastes.T
         self.written = [
             b'{"id":"%d","features":%s}' % (i, _encode(row)) for i, row in enumerate(table.tolist())
@@ -107,15 +113,18 @@ class People:
         self.run = f"{time.time_ns():x}"
         self.count = 0
 
+    @property
+    def done(self) -> bool:
+        """Whether enough has been asked."""
+        return self.load.rounds is not None and self.count >= self.load.rounds
+
     def round(self) -> tuple[int, FloatArray, bytes]:
         """Return the round's number, what its arms are worth to the user, and the request."""
         self.count += 1
-        user = int(self.rng.integers(self.load.users))
+        user = self.chance.randrange(self.load.users)
         taste = user % self.load.tastes
-        offered = self.rng.integers(TABLE, size=self.load.arms)
-        while len(np.unique(offered)) < self.load.arms:
-            offered = self.rng.integers(TABLE, size=self.load.arms)
-        arms = b",".join(self.written[i] for i in offered.tolist())
+        offered = self.chance.sample(range(TABLE), self.load.arms)
+        arms = b",".join([self.written[i] for i in offered])
         id = f"{self.run}-{self.count}".encode()
         body = b'{"user":"u%d","decision_id":"%s","arms":[%s]}' % (user, id, arms)
         return self.count, self.worth[offered, taste], body
@@ -130,14 +139,15 @@ async def load(
     wanted: Load,
     *,
     key: str | None = None,
+    dim: int | None = None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Served:
-    """Put a running service under load."""
+    """Put a running service under load; it is asked for its dimension unless that is given."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None:
         raise OptionError(f"url is {url!r}, expected http://host:port; put no path behind it")
     host, port = parts.hostname, parts.port or 80
-    people = People(wanted, await _dim(Wire(host, port, key)))
+    people = People(wanted, dim or await _dim(Wire(host, port, key)))
     served = Served()
     began = time.perf_counter()
     pace = None if wanted.rate is None else wanted.clients / wanted.rate
@@ -178,7 +188,7 @@ async def _client(
     wire: Wire, people: People, served: Served, began: float, pace: float | None, offset: float
 ) -> None:
     due = began + (pace or 0.0) * offset
-    while (now := time.perf_counter()) - began < people.load.seconds:
+    while (now := time.perf_counter()) - began < people.load.seconds and not people.done:
         if pace is not None:
             await asyncio.sleep(max(0.0, due - now))
             due += pace
@@ -201,9 +211,9 @@ async def _round(wire: Wire, people: People, served: Served) -> None:
     arm = msgspec.json.decode(answer, type=_Arm).arm
     place = _place(body, arm)
     served.regrets.append(float(worth.max() - worth[place]))
-    if not people.load.rewards:
+    if people.chance.random() >= people.load.rewarded:
         return
-    reward = float(worth[place]) + people.load.noise * people.rng.standard_normal()
+    reward = float(worth[place]) + people.chance.gauss(0.0, people.load.noise)
     began = time.perf_counter()
     path = f"/v1/decisions/{people.run}-{number}/reward"
     status, _ = await wire.post(path, _encode({"value": reward}))

@@ -48,7 +48,9 @@ class Patience:
             if task not in self._overdue:
                 raise
             task.uncancel()
-            raise Refusal(408, "slow", "the body took too long (limit body_timeout)") from None
+            raise Refusal(
+                408, "slow", "the body took too long (limit body_timeout)", field="body"
+            ) from None
         finally:
             self._waiting.pop(task, None)
             self._overdue.discard(task)

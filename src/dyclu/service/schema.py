@@ -140,9 +140,10 @@ class Refused(Struct, frozen=True):
 class Decided(Struct, frozen=True, omit_defaults=True, tag_field="status", tag="decided"):
     """The arm to offer. Ask again with the same `decision_id` and the answer is the same.
 
-    `version` is the number of rewards that had been learnt; `model` is the data the user's own
-    rewards go to, where the policy has such ids; `propensity` is the chance this arm had. In
-    shadow mode `arm` is what the service would have chosen, `chosen` what the caller did.
+    `version` is the number of rewards that had been learnt; `model` is the model the user is on, or
+    the data their own rewards go to, where the policy has such ids; `propensity` is the chance this
+    arm had. In shadow mode `arm` is what the service would have chosen, `chosen` what the caller
+    did.
     """
 
     decision_id: str
@@ -207,7 +208,7 @@ class ObservationResults(Struct, frozen=True):
 
 
 class ChangeView(Struct, frozen=True):
-    """A user has changed: their rewards went to `before`, from then on to `after`.
+    """A user has changed: they were on `before`, from then on they are on `after`.
 
     `at` is the time; `certainty` is at least the chance that it was no false alarm, where the
     policy can tell.
@@ -229,18 +230,21 @@ class Changes(Struct, frozen=True):
 
 
 class SegmentView(Struct, frozen=True):
-    """A user's observations between two changes; times count rewards of all users."""
+    """A user's observations between two changes; times count rewards of all users.
 
-    id: int
+    `id` is the data these observations went to, or the model the user was on.
+    """
+
+    id: int | None
     opened: int
     closed: int | None
     observations: int
 
 
 class BeliefView(Struct, frozen=True):
-    """How likely it is that a user follows a model."""
+    """How likely it is that a user follows a model; null means none that is known yet."""
 
-    model: int
+    model: int | None
     probability: float
 
 

@@ -5,16 +5,24 @@ from __future__ import annotations
 import gc
 import logging
 import socket
+import sys
 from collections.abc import Callable
 
 import uvicorn
 
 from dyclu.errors import OptionError
 from dyclu.service.app import create_app
+from dyclu.service.idlers import LOOK, Idlers
 from dyclu.service.settings import Settings
 
 GRACE = 10
 """Seconds that requests under way are given when the service is told to stop."""
+
+COLLECT = (10_000, 10, 100)
+"""How many new objects there are before rubbish is looked for; most of ours goes by itself."""
+
+SWITCH = 0.0005
+"""Seconds after which a thread that computes lets another one go on."""
 
 
 def serve(settings: Settings, *, say: Callable[[str], None]) -> None:
@@ -24,16 +32,25 @@ def serve(settings: Settings, *, say: Callable[[str], None]) -> None:
     app = create_app(settings)
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    # What has been loaded stays; looking through it again and again would cost milliseconds.
-    gc.collect()
-    gc.freeze()
+    _settle()
     say(f"listening on http://{shown}:{port}")
     server_for(app, settings).run(sockets=[listening])
 
 
+def _settle() -> None:
+    """Arrange the interpreter for serving, now that everything is loaded."""
+    # What has been loaded stays; looking through it twice a second would cost 30 ms each time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT)
+    # The writing thread has little to do, and everybody waits for it.
+    sys.setswitchinterval(SWITCH)
+
+
 def server_for(app: object, settings: Settings) -> uvicorn.Server:
     """Return a server for the application."""
-    return uvicorn.Server(
+    idlers = Idlers(settings.body_timeout)
+    server = uvicorn.Server(
         uvicorn.Config(
             app,  # type: ignore[arg-type]
             http="httptools",
@@ -45,8 +62,12 @@ def server_for(app: object, settings: Settings) -> uvicorn.Server:
             timeout_graceful_shutdown=GRACE,
             # Ours refuse first, politely; this is for connections that never ask anything.
             limit_concurrency=2 * settings.max_connections,
+            callback_notify=idlers.look,
+            timeout_notify=LOOK,
         )
     )
+    idlers.connections = server.server_state.connections
+    return server
 
 
 def bound(host: str, port: int) -> socket.socket:

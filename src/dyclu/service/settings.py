@@ -7,9 +7,9 @@
     data = "dyclu-data"             # one folder per tenant is made in it
 
     [tenants.shop]
-    policy = "dyclu"
     dim = 25
-    options = {noise = 0.1}         # what the policy is made with
+    policy = "atlas"                # any of `dyclu.policies.names()`
+    options = {alpha = 0.25}        # what the policy is made with
     epsilon = 0.05
 
     [[tenants.shop.keys]]
@@ -68,7 +68,7 @@ class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """One tenant: its policy, how it decides, and who may ask."""
 
     dim: Annotated[int, Meta(ge=1, le=10_000)]
-    policy: str = "linucb"
+    policy: str = "atlas"
     options: dict[str, Any] = {}
     mode: Mode = "online"
     epsilon: Annotated[float, Meta(ge=0, le=1)] = 0.0

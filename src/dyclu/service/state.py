@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from dyclu import policies
 from dyclu.policy import Outcome, Policy
+from dyclu.service import inspect
 from dyclu.service.activity import CHANGES, DECISIONS, REWARD_SUM, REWARDS, Ring
 from dyclu.service.records import MICRO, Activation, Decision, Erasure, Event, Expiry, Line, Reward
 from dyclu.validation import FloatArray
@@ -53,23 +55,30 @@ class Pending(Struct, gc=False):
 
 
 class Tally(Struct, gc=False):
-    """What is counted of a user."""
+    """What is counted of a user; `first` rewards of all users came before their own first."""
 
     decisions: int = 0
     rewards: int = 0
     total: float = 0.0
     last: int = 0
+    first: int = 0
     segment: int | None = None
 
 
 class Change(Struct, frozen=True, gc=False):
-    """A change as the policy announced it."""
+    """A change as the policy announced it.
+
+    `version` rewards of all users had been learnt by then, `rewards` of this one.
+    """
 
     number: int
     at: int
     user: str
     before: int | None
     after: int | None
+    certainty: float | None
+    version: int
+    rewards: int
 
 
 class Counters(Struct):
@@ -143,7 +152,8 @@ class State:
         self.total.seq, self.total.at = line.seq, line.at
 
     def forget(self, user: str) -> None:
-        """Let go of a user, but for what the policy has learnt; what replaces this follows soon."""
+        """Let go of a user as far as the policy can; what replaces this state follows soon."""
+        inspect.forget(self.policy, user)
         self.users.pop(user, None)
         for seq in [seq for seq, one in self.pending.items() if one.user == user]:
             self._drop(seq)
@@ -202,6 +212,8 @@ class State:
             self.total.unlearnt += 1
             return
         tally = self.tally(user)
+        if not tally.rewards:
+            tally.first = self.total.version
         tally.rewards += 1
         tally.total += value
         tally.last = line.at
@@ -215,7 +227,13 @@ class State:
         before, tally.segment = tally.segment, outcome.segment
         if outcome.changed:
             self.total.changes += 1
-            self.changes.append(Change(self.total.changes, at, user, before, outcome.segment))
+            told = inspect.announced(self.policy, outcome, before)
+            self.changes.append(
+                Change(
+                    self.total.changes, at, user, told.before, told.after, told.certainty,
+                    self.total.version, tally.rewards,
+                )
+            )  # fmt: skip
             self._count(at, CHANGES, 1)
 
     def _count(self, at: int, column: int, amount: float) -> None:
@@ -230,9 +248,7 @@ class State:
             "pending": [[one.id, one.user] for one in waiting],
             "users": list(self.users),
             "segments": [tally.segment for tally in people],
-            "changes": [
-                [one.number, one.at, one.user, one.before, one.after] for one in self.changes
-            ],
+            "changes": [astuple(one) for one in self.changes],
         }
         arrays = {
             "pending_seq": np.array(list(self.pending), dtype=np.int64),
@@ -245,6 +261,7 @@ class State:
             "rewards": np.array([tally.rewards for tally in people], dtype=np.int64),
             "totals": np.array([tally.total for tally in people], dtype=np.float64),
             "last": np.array([tally.last for tally in people], dtype=np.int64),
+            "first": np.array([tally.first for tally in people], dtype=np.int64),
             "seconds": self.seconds.stretch,
             "seconds_sums": self.seconds.sums,
             "minutes": self.minutes.stretch,
@@ -269,8 +286,9 @@ class State:
         ):
             self.pending[seq] = Pending(id, user, x.copy(), until, active)
             self.ids[id] = seq
+        columns = ("decisions", "rewards", "totals", "last", "first")
         counted = zip(
-            *(arrays[name].tolist() for name in ("decisions", "rewards", "totals", "last")),
+            *(arrays[name].tolist() for name in columns),
             state["segments"],
             strict=True,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,9 +18,10 @@ from dyclu.service.schema import (
     Models,
     ModelView,
     PolicyView,
+    SegmentView,
     UserView,
 )
-from dyclu.service.state import Change
+from dyclu.service.state import Change, Tally
 from dyclu.service.tenant import Tenant
 
 CHANGES_AT_ONCE = 500
@@ -77,18 +79,21 @@ class Window:
         if tally is None:
             raise Refusal(404, "unknown", "no such user", field="user")
         neighbours, total = inspect.neighbours_of(state.policy, user)
+        model = inspect.model_of(state.policy, user, tally.segment)
+        changes = [change for change in state.changes if change.user == user]
+        segments = inspect.segments_of(state.policy, user)
         return UserView(
             user=user,
             decisions=tally.decisions,
             rewards=tally.rewards,
             mean_reward=tally.total / tally.rewards if tally.rewards else None,
             last_seen=tally.last / MICRO if tally.last else None,
-            model=tally.segment,
-            segments=inspect.segments_of(state.policy, user),
+            model=model,
+            segments=stretches(tally, changes, model) if segments is None else segments,
             neighbours=neighbours,
             neighbours_total=total,
             belief=inspect.belief_of(state.policy, user),
-            changes=[self._change(one) for one in state.changes if one.user == user],
+            changes=[_change(one) for one in changes],
         )
 
     def changes(self, since: int) -> Changes:
@@ -98,14 +103,8 @@ class Window:
         for change in reversed(state.changes):
             if change.number <= since or len(found) == CHANGES_AT_ONCE:
                 break
-            found.append(self._change(change))
+            found.append(_change(change))
         return Changes(state.total.changes, found[::-1])
-
-    def _change(self, change: Change) -> ChangeView:
-        certainty = inspect.certainty(self._tenant.state.policy)
-        return ChangeView(
-            change.number, change.at / MICRO, change.user, change.before, change.after, certainty
-        )
 
     def activity(self) -> Activity:
         """Return what happened when."""
@@ -132,10 +131,42 @@ class Window:
             ModelView(g.id, g.users, g.observations, g.users - before.get(g.id, g.users), x, y)
             for g, (x, y) in zip(groups, points.tolist(), strict=True)
         ]
-        return Models(state.total.version, tastes.total, tastes.users_elsewhere, shown)
+        elsewhere = len(state.users) - sum(group.users for group in groups)
+        return Models(state.total.version, tastes.total, max(0, elsewhere), shown)
 
     def _sizes_before(self, now: float, sizes: dict[int, int]) -> dict[int, int]:
         self._sizes.append((now, sizes))
         while self._sizes[0][0] < now - GROWTH:
             self._sizes.popleft()
         return self._sizes[0][1]
+
+
+def _change(change: Change) -> ChangeView:
+    return ChangeView(
+        change.number,
+        change.at / MICRO,
+        change.user,
+        change.before,
+        change.after,
+        change.certainty,
+    )
+
+
+def stretches(tally: Tally, changes: Sequence[Change], model: int | None) -> list[SegmentView]:
+    """Return a user's life between the changes that were noticed, the last one on `model`.
+
+    >>> tally = Tally(rewards=30, first=4)
+    >>> change = Change(1, 0, "ana", 7, 9, 0.99, version=64, rewards=20)
+    >>> for stretch in stretches(tally, [change], 9):
+    ...     print(stretch)
+    SegmentView(id=7, opened=4, closed=64, observations=20)
+    SegmentView(id=9, opened=64, closed=None, observations=10)
+    """
+    if not tally.rewards:
+        return []
+    found, opened, counted = [], tally.first, 0
+    for change in changes:
+        held = change.rewards - counted
+        found.append(SegmentView(change.before, opened, change.version, held))
+        opened, counted = change.version, change.rewards
+    return [*found, SegmentView(model, opened, None, tally.rewards - counted)]

@@ -4,7 +4,7 @@
 const EVERY = 1000, MAP_EVERY = 3000, ROWS = 50;
 const WIDTH = 600, HEIGHT = 180, LEFT = 46, BOTTOM = 22, TOP = 10;
 const $ = (id) => document.getElementById(id);
-const view = { span: "seconds", since: 0, changes: [], user: null, activity: null, mapped: 0, version: 0 };
+const view = { span: "seconds", since: 0, changes: [], user: null, activity: null, mapped: 0, version: 0, stretch: "segment" };
 
 // --- asking -----------------------------------------------------------------------------------
 
@@ -64,11 +64,20 @@ const number = (value, digits = 3) =>
     : Number.isInteger(value) ? value.toLocaleString("en")
     : value.toLocaleString("en", { maximumSignificantDigits: digits });
 const short = (value) => value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 3 });
-const clock = (seconds) =>
-  new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+// Never rounded up to a certainty that nobody has.
+const percent = (share) => (share > 0.999 && share < 1 ? "> 99.9 %" : `${number(100 * share)} %`);
+const DAY = 86400;
+// The time of day; of what is older than a day, the date.
+const clock = (seconds) => {
+  const at = new Date(seconds * 1000);
+  return Date.now() / 1000 - seconds < DAY
+    ? at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" })
+    : at.toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" });
+};
 
 function showPolicy(policy) {
   view.version = policy.version;
+  view.stretch = policy.policy.startsWith("Atlas") ? "model" : "segment";
   $("tenant").textContent = policy.tenant === "default" ? "" : policy.tenant;
   $("policy").textContent = `${policy.policy}${policy.mode === "shadow" ? ", in the shadow" : ""}` +
     `${policy.epsilon ? `, ${number(100 * policy.epsilon)} % at random` : ""}`;
@@ -204,9 +213,10 @@ function showMap(map, policy) {
   const svg = $("map"), models = map.models;
   svg.replaceChildren();
   $("map-note").textContent = models.length === 0
-    ? (policy.rewards ? "This policy keeps no groups of users." : "Nothing has been learnt yet.")
+    ? (policy.rewards === 0 ? "Nothing has been learnt yet."
+      : view.stretch === "model" ? "No taste is established yet." : "This policy keeps no groups of users.")
     : `${number(map.total)} ${map.total === 1 ? "model" : "models"}` +
-      `${map.users_elsewhere ? `; ${number(map.users_elsewhere)} users follow none of those shown` : ""}. Alike ones are close together.`;
+      `${map.users_elsewhere ? `; ${number(map.users_elsewhere)} users follow none of those shown` : ""}. Named by id, with their users; alike ones are close together.`;
   if (models.length === 0) return;
   const most = Math.max(...models.map((one) => one.users), 1);
   const radius = (one) => 6 + 34 * Math.sqrt(one.users / most);
@@ -231,7 +241,8 @@ function showMap(map, policy) {
     const [cx, cy] = [x(one), y(one)];
     if (radius(one) < 12 || labelled.some(([a, b]) => Math.hypot(a - cx, b - cy) < 24)) continue;
     labelled.push([cx, cy]);
-    draw(svg, "text", { class: "label", x: cx, y: cy + 4 }, number(one.users));
+    draw(svg, "text", { class: "label id", x: cx, y: cy + (radius(one) < 20 ? 4 : -1) }, one.id);
+    if (radius(one) >= 20) draw(svg, "text", { class: "label count", x: cx, y: cy + 12 }, short(one.users));
   }
 }
 
@@ -266,7 +277,7 @@ function changeRow(one, fresh) {
   cell(row, "").append(button);
   cell(row, one.before ?? "–");
   cell(row, one.after ?? "–");
-  cell(row, one.certainty === null ? "–" : `≥ ${number(100 * one.certainty)} %`);
+  cell(row, one.certainty === null ? "–" : percent(one.certainty));
   if (fresh) setTimeout(() => { row.className = ""; }, 3000);
   return row;
 }
@@ -297,10 +308,10 @@ function drawUser(user) {
   const facts = {
     decisions: number(user.decisions), rewards: number(user.rewards), "mean reward": number(user.mean_reward),
     "last seen": user.last_seen ? clock(user.last_seen) : "–", changes: number(user.changes.length),
-    "data shared with": `${number(user.neighbours_total)} segments`,
   };
+  if (user.neighbours_total) facts["data shared with"] = `${number(user.neighbours_total)} segments`;
   for (const one of user.belief.slice(0, 3)) {
-    facts[`follows model ${one.model}`] = `${number(100 * one.probability)} %`;
+    facts[one.model === null ? "follows none of the known" : `follows model ${one.model}`] = percent(one.probability);
   }
   $("user-facts").replaceChildren(...Object.entries(facts).map(([name, value]) => {
     const node = document.createElement("div");
@@ -313,6 +324,8 @@ function drawUser(user) {
   }));
   drawTimeline(user.segments);
 }
+
+const named = (one) => (one.id === null ? `no ${view.stretch} yet` : `${view.stretch} ${one.id}`);
 
 function drawTimeline(segments) {
   const svg = $("timeline");
@@ -328,16 +341,16 @@ function drawTimeline(segments) {
       class: one.closed === null ? "stretch open" : "stretch", x: x(one.opened) + 1, y: 30,
       width: Math.max(2, x(end) - x(one.opened) - 2), height: 44, rx: 4,
     });
-    draw(bar, "title", {}, `segment ${one.id}: ${one.observations} observations`);
-    if (x(end) - x(one.opened) > 40) draw(svg, "text", { class: "label", x: (x(one.opened) + x(end)) / 2, y: 57 }, one.id);
+    draw(bar, "title", {}, `${named(one)}: ${one.observations} observations`);
+    if (x(end) - x(one.opened) > 40) draw(svg, "text", { class: "label", x: (x(one.opened) + x(end)) / 2, y: 57 }, one.id ?? "–");
   });
-  draw(svg, "text", { x: 10, y: 20 }, "segments between changes, by rewards of all users");
+  draw(svg, "text", { x: 10, y: 20 }, `${view.stretch}s between changes, by rewards of all users`);
   draw(svg, "text", { x: 10, y: 96 }, number(low));
   draw(svg, "text", { x: 590, y: 96, "text-anchor": "end" }, "now");
   $("user-segments").replaceChildren(...segments.slice(-12).map((one) => {
     const item = document.createElement("li");
     const count = `${number(one.observations)} ${one.observations === 1 ? "observation" : "observations"}`;
-    item.textContent = `segment ${one.id}: ${count}, ` +
+    item.textContent = `${named(one)}: ${count}, ` +
       (one.closed === null ? `since reward ${number(one.opened)}` : `from reward ${number(one.opened)} to ${number(one.closed)}`);
     return item;
   }));
