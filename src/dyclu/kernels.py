@@ -35,6 +35,12 @@ UNLIKE, ALIKE, UNDECIDED = 0, 1, 2
 """What is known of a pair; the undecided are those that rounding leaves without a certificate."""
 
 
+SUSPECT, DOUBT, REFRESH, COMPARE, RECONSIDER = 1, 2, 4, 8, 16
+"""What a located user's reward calls for, to be added up: the user is probably elsewhere, or maybe;
+the model's inverse is to be computed afresh; it is to be compared with the other models; it is to
+be asked whether the user belongs there."""
+
+
 def _imported() -> Any:
     try:
         return importlib.import_module("numba")
@@ -161,6 +167,17 @@ def ucb(
 
 
 @compiled
+def ucb_best(
+    theta: FloatArray, inverse: FloatArray, arms: FloatArray, alpha: float, tie: float
+) -> tuple[int, float, float]:
+    """Return the first arm within `tie` of the best mean + width, its mean and its width."""
+    means, widths = np.empty(len(arms)), np.empty(len(arms))
+    ucb(theta, inverse, arms, alpha, means, widths)
+    best = first_best(means + widths, tie)
+    return best, means[best], widths[best]
+
+
+@compiled
 def ucb_many(
     theta: FloatArray,
     inverse: FloatArray,
@@ -173,11 +190,10 @@ def ucb_many(
     width: FloatArray,
 ) -> None:
     """Set arm, mean and width of the best of each table of arms (n, K, dim), by model `rows`."""
-    means, widths = np.empty(arms.shape[1]), np.empty(arms.shape[1])
     for i in range(len(rows)):
-        ucb(theta[rows[i]], inverse[rows[i]], arms[i], alpha[i], means, widths)
-        best = first_best(means + widths, tie)
-        arm[i], mean[i], width[i] = best, means[best], widths[best]
+        arm[i], mean[i], width[i] = ucb_best(
+            theta[rows[i]], inverse[rows[i]], arms[i], alpha[i], tie
+        )
 
 
 @compiled
@@ -596,6 +612,15 @@ def log_evidences(
 
 
 @compiled
+def add_up(contexts: FloatArray, rewards: FloatArray, gram: FloatArray, moment: FloatArray) -> None:
+    """Add observations to sums, one after the other."""
+    for k in range(len(rewards)):
+        add_outer(gram, contexts[k], 1.0)
+        for i in range(len(moment)):
+            moment[i] += rewards[k] * contexts[k, i]
+
+
+@compiled
 def follow(
     theta: FloatArray,
     inverse: FloatArray,
@@ -666,3 +691,76 @@ def credit(
         score[i] += error * context[i]
         theta[i] += error / grown * column[i]
     return True
+
+
+@compiled
+def attend(
+    gram: FloatArray,
+    moment: FloatArray,
+    inverse: FloatArray,
+    theta: FloatArray,
+    count: FloatArray,
+    evidence: FloatArray,
+    updates: _Ids,
+    visited: _Ids,
+    checked: FloatArray,
+    entering: FloatArray,
+    contexts: FloatArray,
+    rewards: FloatArray,
+    waiting: NDArray[np.int32],
+    credited: FloatArray,
+    due: FloatArray,
+    score: FloatArray,
+    belief: FloatArray,
+    row: int,
+    home: int,
+    context: FloatArray,
+    reward: float,
+    noise: float,
+    spread: float,
+    hazard: float,
+    floor: float,
+    clock: int,
+    refresh: int,
+) -> tuple[float, float, int]:
+    """Take in a reward of a located user: `follow` it, keep it, `credit` the one that waited most.
+
+    The first arrays are of models, then come those of users; `row` is of the user and `home` of
+    their model. If home is no longer the likeliest, nothing is credited. Return home's error and
+    leverage, and what is to be done now, as a sum of the constants below.
+    """
+    error, leverage = follow(
+        theta, inverse[home], count, entering, belief,
+        home, context, reward, noise, spread, hazard, floor,
+    )  # fmt: skip
+    mine, said, held = contexts[row], rewards[row], waiting[row]
+    mine[held] = context
+    said[held] = reward
+    held += 1
+    waiting[row] = held
+    if belief[home] < 0.5:
+        return error, leverage, SUSPECT
+    doubtful = DOUBT if 1.0 - belief[home] > 2.0 * hazard else 0
+    if held < len(said):
+        return error, leverage, doubtful
+    calls = doubtful
+    if credit(
+        gram[home], moment[home], inverse[home], theta[home], score[row],
+        mine[0], said[0], noise, floor,
+    ):  # fmt: skip
+        count[home] += 1.0
+        evidence[home] = np.nan
+        updates[home] += 1
+        credited[row] += 1.0
+        visited[home] = clock
+        if updates[home] >= refresh:
+            calls += REFRESH
+        if count[home] >= 2.0 * checked[home]:
+            calls += COMPARE
+    for place in range(held - 1):
+        mine[place] = mine[place + 1]
+        said[place] = said[place + 1]
+    waiting[row] = held - 1
+    if credited[row] >= due[row]:
+        calls += RECONSIDER
+    return error, leverage, calls

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg.lapack import dposv
 
 from dyclu.compute import kernels
-from dyclu.policy import Decision, first_best
+from dyclu.policy import TIE, Decision, first_best
 from dyclu.stats import Stats
 from dyclu.validation import FloatArray, User
 
@@ -72,6 +72,18 @@ def choose(user: User, scores: Scores) -> Decision:
     return Decision(
         user, best, float(scores.mean[best]), float(scores.width[best]), theta=scores.theta
     )
+
+
+def optimistic(
+    user: User, theta: FloatArray, inverse: FloatArray, arms: FloatArray, *, alpha: float
+) -> Decision:
+    """Return what `choose` makes of `ucb`, without the other arms' scores.
+
+    >>> optimistic("ana", np.array([1.0, 0.0]), np.eye(2), np.eye(2), alpha=0.5)
+    Decision(user='ana', arm=0, mean=1.0, width=0.5)
+    """
+    arm, mean, width = kernels().ucb_best(theta, inverse, arms, alpha, TIE)
+    return Decision(user, arm, mean, width, theta=theta)
 
 
 def solve(gram: FloatArray, right: FloatArray, *, ridge: float) -> FloatArray:

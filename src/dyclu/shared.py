@@ -21,8 +21,11 @@ from dyclu.policy import Ids
 from dyclu.rates import Rates
 from dyclu.validation import FloatArray
 
-NEW = 0
-"""The row of somebody new."""
+NEW, NOBODY = 0, -1
+"""The row of somebody new, and its id."""
+
+GONE = -1
+"""The row of a model that is no more."""
 
 REFRESH = 1024
 """Rank-one updates in a row before an inverse is computed afresh: rounding cannot pile up."""
@@ -86,8 +89,9 @@ class SharedModels:
         }
         columns.lay(self, self._columns)
         self.rows, self.next_id = 1, 0
+        self._row_of, self.merged = {NOBODY: NEW}, dict[int, int]()
         self._entering: FloatArray = np.zeros(1)
-        self.alive[NEW] = True
+        self.alive[NEW], self.id[NEW] = True, NOBODY
         self._look()
         self.retune(prior)
 
@@ -115,6 +119,7 @@ class SharedModels:
         columns.clear(self, self._columns, row)
         self.alive[row], self.id[row] = True, self.next_id
         self.founded[row] = self.visited[row] = clock
+        self._row_of[self.next_id] = row
         self.next_id += 1
         self._look()
         return row
@@ -147,17 +152,6 @@ class SharedModels:
             self.refresh(row)
         return True
 
-    def follow(
-        self, home: int, belief: FloatArray, context: FloatArray, reward: float, rates: Rates
-    ) -> tuple[float, float]:
-        """Let a belief over the models take in a reward; return home's error and leverage."""
-        n, prior = self.rows, self.prior
-        error, leverage = kernels().follow(
-            self.theta[:n], self.inverse[home], self.count[:n], self.entering(rates), belief,
-            home, context, reward, prior.noise, prior.spread, rates.hazard, rates.floor,
-        )  # fmt: skip
-        return error, leverage
-
     def entering(self, rates: Rates) -> FloatArray:
         """Return how likely a newcomer is to be on each model; young ones do not count."""
         novelty = rates.novelty(len(self._established))
@@ -182,10 +176,20 @@ class SharedModels:
         for row in self.live:
             self.refresh(row)
 
-    def close(self, row: int) -> None:
-        """Remove a model."""
+    def close(self, row: int, *, into: int | None = None) -> None:
+        """Remove a model; where it was merged `into` another one, it goes by that from now on."""
+        id = int(self.id[row])
+        del self._row_of[id]
+        if into is not None:
+            self.merged[id] = int(self.id[into])
         columns.clear(self, self._columns, row)
         self._look()
+
+    def row_of(self, id: int) -> int:
+        """Return the row of a model, or of the one it was merged into; `GONE` if there is none."""
+        while id in self.merged:
+            id = self.merged[id]
+        return self._row_of.get(id, GONE)
 
     def known(self, rows: Ids) -> FloatArray:
         """Return the models' log evidence."""
@@ -205,11 +209,14 @@ class SharedModels:
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""
-        state = {"rows": self.rows, "next_id": self.next_id}
+        merged = list(self.merged.items())
+        state = {"rows": self.rows, "next_id": self.next_id, "merged": merged}
         return state, columns.dump(self, self._columns, self.rows)
 
     def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]], prior: Prior) -> None:
         """Put back what `dump` returned."""
         self.rows, self.next_id, self.prior = state["rows"], state["next_id"], prior
+        self.merged = dict(state["merged"])
         columns.fill(self, self._columns, self.rows, arrays)
         self._look()
+        self._row_of = dict(zip(self.id[self._live].tolist(), self._live.tolist(), strict=True))

@@ -15,10 +15,12 @@ from dyclu.evidence import Prior
 from dyclu.places import Location, Move, SharedModel
 from dyclu.policy import Decision, Outcome, described
 from dyclu.rates import Rates
-from dyclu.ridge import choose, ucb
+from dyclu.ridge import optimistic
 from dyclu.shared import NEW
 from dyclu.storage import Saved, write
 from dyclu.validation import (
+    FloatArray,
+    User,
     as_arms,
     as_context,
     as_dim,
@@ -93,25 +95,29 @@ class Atlas(OneByOne):
         """Choose an arm by the models the user may be on, as far as each is believed in."""
         user, arms = as_user(user), as_arms(arms, self.dim)
         theta, inverse = self._chart.view(self._chart.users.row.get(user, NONE))
-        return choose(user, ucb(theta, inverse, arms, alpha=self.alpha * self.noise))
+        return optimistic(user, theta, inverse, arms, alpha=self.alpha * self.noise)
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         """Take in the reward of the chosen context."""
         user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
+        return Outcome(user, *self._take_in(user, x, y))
+
+    def _take_in(self, user: User, x: FloatArray, y: float) -> tuple[bool, bool]:
+        """Learn of a reward that was judged; tell whether it was a stray, or showed a change."""
         chart, users = self._chart, self._chart.users
         row = users.row.get(user, NONE)
         if row == NONE:
             row = users.welcome(user, chart.clock)
         chart.clock += 1
-        length = float(x @ x)
+        length = float(x.dot(x))
         if length == 0.0:  # no taste explains it, and it tells nothing of any
-            return Outcome(user)
+            return False, False
         chart.hear(y, length)
         located = users.seat[row] == NONE
         surprised, changed = (chart.follow if located else chart.probe)(row, x, y, length)
         if changed:
             self._moves.append(Move(user, chart.clock, *chart.moved))
-        return Outcome(user, surprised, changed)
+        return surprised, changed
 
     @property
     def noise(self) -> float:
@@ -144,9 +150,9 @@ class Atlas(OneByOne):
         """Return where a user is; somebody never seen is on no model yet."""
         user, models, users = as_user(user), self._chart.models, self._chart.users
         row = users.row.get(user, NONE)
-        if row == NONE or (users.model[row] == NONE and users.doubt[row] == NONE):
+        if row == NONE or (users.model[row] == NONE and row not in users.doubts):
             return Location(user, None, False, self._chart.clock, {}, 1.0)
-        weight = users.belief(row, models.rows)
+        weight = users.belief(row)
         likely = {int(models.id[k]): float(weight[k]) for k in models.live[1:] if weight[k] > 1e-3}
         model = int(users.model[row])
         return Location(
