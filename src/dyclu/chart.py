@@ -138,22 +138,22 @@ class Chart:
     def follow(self, row: int, x: FloatArray, y: float, length: float) -> tuple[bool, bool]:
         """Take in a reward of a located user; tell whether it was a stray, or showed a change."""
         models, users, rates = self.models, self.users, self.rates
-        home, belief, floor = int(users.model[row]), users.belief(row), rates.floor
+        home, sure = int(users.model[row]), row not in users.doubts
+        belief = np.empty(models.rows) if sure else users.belief(row)
         error, leverage, calls = kernels().attend(
             models.gram, models.moment, models.inverse, models.theta, models.count,
             models.evidence, models.updates, models.visited, models.checked,
             models.entering(rates),
             users.contexts, users.rewards, users.waiting, users.credited, users.due, users.score,
-            belief, row, home, x, y, models.prior.noise, models.prior.spread,
-            rates.hazard, floor, self.clock, REFRESH,
+            belief, sure, row, home, x, y, models.prior.noise, models.prior.spread,
+            rates.hazard, rates.floor, self.clock, REFRESH,
         )  # fmt: skip
-        surprised = _density(error, models.prior.noise * (1.0 + leverage)) < floor
         if leverage < INFORMATIVE:
             rates.test(error * error / (1.0 + leverage))
         rates.followed += 1
-        if not calls and row not in users.doubts:
-            return surprised, False
-        return surprised, self._answer(calls, row, belief)
+        if sure and not calls:
+            return False, False
+        return bool(calls & kernels().SURPRISE), self._answer(calls, row, belief)
 
     def _answer(self, calls: int, row: int, belief: FloatArray) -> bool:
         """Do what a located user's reward calls for; tell whether it showed a change."""

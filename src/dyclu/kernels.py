@@ -35,10 +35,10 @@ UNLIKE, ALIKE, UNDECIDED = 0, 1, 2
 """What is known of a pair; the undecided are those that rounding leaves without a certificate."""
 
 
-SUSPECT, DOUBT, REFRESH, COMPARE, RECONSIDER = 1, 2, 4, 8, 16
-"""What a located user's reward calls for, to be added up: the user is probably elsewhere, or maybe;
-the model's inverse is to be computed afresh; it is to be compared with the other models; it is to
-be asked whether the user belongs there."""
+SURPRISE, SUSPECT, DOUBT, REFRESH, COMPARE, RECONSIDER = 1, 2, 4, 8, 16, 32
+"""What a located user's reward tells, to be added up: a stray; the user is probably on another
+model, or maybe; their model's inverse is to be computed afresh; it is to be compared with the other
+models; it is to be asked whether the user belongs there."""
 
 
 def _imported() -> Any:
@@ -567,6 +567,39 @@ def compare(
 
 
 @compiled
+def invert(gram: FloatArray, ridge: float, out: FloatArray) -> bool:
+    """Set `out` to ``(A + λI)⁻¹``; tell whether that was possible.
+
+    With ``A + λI = UᵀU``: first ``U⁻ᵀ``, which is lower triangular, then ``U⁻¹U⁻ᵀ``.
+    """
+    d = len(gram)
+    factor = gram.copy()
+    for i in range(d):
+        factor[i, i] += ridge
+    if not factorise(factor):
+        return False
+    out[:] = 0.0
+    for k in range(d):
+        row, pivot = out[k], 1.0 / factor[k, k]
+        row[k] = 1.0
+        for j in range(k + 1):
+            row[j] *= pivot
+        for i in range(k + 1, d):
+            part, other = factor[k, i], out[i]
+            for j in range(k + 1):
+                other[j] -= part * row[j]
+    for k in range(d - 1, -1, -1):
+        row, pivot = out[k], 1.0 / factor[k, k]
+        for i in range(k + 1, d):
+            part, other = factor[k, i], out[i]
+            for j in range(d):
+                row[j] -= part * other[j]
+        for j in range(d):
+            row[j] *= pivot
+    return True
+
+
+@compiled
 def log_evidence(
     gram: FloatArray, moment: FloatArray, mean: FloatArray, ridge: float, noise: float
 ) -> float:
@@ -612,6 +645,12 @@ def log_evidences(
 
 
 @compiled
+def density(error: float, variance: float) -> float:
+    """Return the Gaussian density up to 1/√2π."""
+    return math.exp(-0.5 * error * error / variance) / math.sqrt(variance)
+
+
+@compiled
 def add_up(contexts: FloatArray, rewards: FloatArray, gram: FloatArray, moment: FloatArray) -> None:
     """Add observations to sums, one after the other."""
     for k in range(len(rewards)):
@@ -654,8 +693,7 @@ def follow(
             variance = noise + spread * length
         else:
             variance = noise * (1.0 + leverage * held / max(count[k], 1.0))
-        density = math.exp(-0.5 * error * error / variance) / math.sqrt(variance)
-        belief[k] = weight * (density + floor)
+        belief[k] = weight * (density(error, variance) + floor)
         total += belief[k]
         if k == home:
             mine = error
@@ -681,8 +719,7 @@ def credit(
     times(inverse, context, column)
     grown = 1.0 + max(dot(context, column), 0.0)
     error = reward - dot(theta, context)
-    variance = noise * grown
-    if math.exp(-0.5 * error * error / variance) / math.sqrt(variance) < floor:
+    if density(error, noise * grown) < floor:
         return False
     add_outer(gram, context, 1.0)
     add_outer(inverse, column, -1.0 / grown)
@@ -712,6 +749,7 @@ def attend(
     due: FloatArray,
     score: FloatArray,
     belief: FloatArray,
+    sure: bool,
     row: int,
     home: int,
     context: FloatArray,
@@ -726,9 +764,13 @@ def attend(
     """Take in a reward of a located user: `follow` it, keep it, `credit` the one that waited most.
 
     The first arrays are of models, then come those of users; `row` is of the user and `home` of
-    their model. If home is no longer the likeliest, nothing is credited. Return home's error and
-    leverage, and what is to be done now, as a sum of the constants below.
+    their model. A belief that is `sure` is of home alone, whatever it holds. If home is no longer
+    the likeliest, nothing is credited. Return home's error and leverage, and what is to be done
+    now, as a sum of the constants above.
     """
+    if sure:
+        belief[:] = 0.0
+        belief[home] = 1.0
     error, leverage = follow(
         theta, inverse[home], count, entering, belief,
         home, context, reward, noise, spread, hazard, floor,
@@ -736,14 +778,14 @@ def attend(
     mine, said, held = contexts[row], rewards[row], waiting[row]
     mine[held] = context
     said[held] = reward
-    held += 1
-    waiting[row] = held
+    waiting[row] = held + 1
+    calls = SURPRISE if density(error, noise * (1.0 + leverage)) < floor else 0
     if belief[home] < 0.5:
-        return error, leverage, SUSPECT
-    doubtful = DOUBT if 1.0 - belief[home] > 2.0 * hazard else 0
-    if held < len(said):
-        return error, leverage, doubtful
-    calls = doubtful
+        return error, leverage, calls + SUSPECT
+    if 1.0 - belief[home] > 2.0 * hazard:
+        calls += DOUBT
+    if held + 1 < len(said):
+        return error, leverage, calls
     if credit(
         gram[home], moment[home], inverse[home], theta[home], score[row],
         mine[0], said[0], noise, floor,
@@ -757,10 +799,10 @@ def attend(
             calls += REFRESH
         if count[home] >= 2.0 * checked[home]:
             calls += COMPARE
-    for place in range(held - 1):
+    for place in range(held):
         mine[place] = mine[place + 1]
         said[place] = said[place + 1]
-    waiting[row] = held - 1
+    waiting[row] = held
     if credited[row] >= due[row]:
         calls += RECONSIDER
     return error, leverage, calls

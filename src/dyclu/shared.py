@@ -8,6 +8,7 @@ and its inverse and estimate are kept at hand.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ class SharedModels:
         columns.lay(self, self._columns)
         self.rows, self.next_id = 1, 0
         self._row_of, self.merged = {NOBODY: NEW}, dict[int, int]()
-        self._entering: FloatArray = np.zeros(1)
+        self._entering: FloatArray | None = None
         self.alive[NEW], self.id[NEW] = True, NOBODY
         self._look()
         self.retune(prior)
@@ -153,9 +154,12 @@ class SharedModels:
         return True
 
     def entering(self, rates: Rates) -> FloatArray:
-        """Return how likely a newcomer is to be on each model; young ones do not count."""
-        novelty = rates.novelty(len(self._established))
-        if self._entering[NEW] != novelty / (novelty + len(self._established)):
+        """Return how likely a newcomer is to be on each model; young ones do not count.
+
+        That is computed when a model has changed, or the prior, and kept until the next one does.
+        """
+        if self._entering is None:
+            novelty = rates.novelty(len(self._established))
             self._entering = np.zeros(self.rows)
             self._entering[self._established] = 1.0
             self._entering[NEW] = novelty
@@ -172,7 +176,7 @@ class SharedModels:
 
     def retune(self, prior: Prior) -> None:
         """Let another prior hold."""
-        self.prior = prior
+        self.prior, self._entering = prior, None
         for row in self.live:
             self.refresh(row)
 
@@ -183,18 +187,27 @@ class SharedModels:
         if into is not None:
             self.merged[id] = int(self.id[into])
         columns.clear(self, self._columns, row)
+        while not self.alive[self.rows - 1]:
+            self.rows -= 1
         self._look()
 
-    def row_of(self, id: int) -> int:
-        """Return the row of a model, or of the one it was merged into; `GONE` if there is none."""
+    def rows_of(self, ids: Iterable[int]) -> list[int]:
+        """Return the rows of models, or of those they were merged into; `GONE` where none is."""
+        return [self._row_of.get(id, GONE) for id in (map(self._now, ids) if self.merged else ids)]
+
+    def _now(self, id: int) -> int:
         while id in self.merged:
             id = self.merged[id]
-        return self._row_of.get(id, GONE)
+        return id
 
     def known(self, rows: Ids) -> FloatArray:
         """Return the models' log evidence."""
-        for row in rows[np.isnan(self.evidence[rows])]:
-            self.evidence[row] = self.prior.log_evidence(self.gram[row], self.moment[row])
+        unknown = rows[np.isnan(self.evidence[rows])]
+        if len(unknown):
+            nothing = np.zeros((self.dim, self.dim)), np.zeros(self.dim)
+            self.evidence[unknown] = self.prior.log_evidences(
+                self.gram, self.moment, unknown, *nothing
+            )
         return self.evidence[rows]
 
     def gains(self, rows: Ids, gram: FloatArray, moment: FloatArray) -> FloatArray:
@@ -205,7 +218,7 @@ class SharedModels:
     def _look(self) -> None:
         self._live = np.flatnonzero(self.alive[: self.rows])
         self._established = self._live[self.count[self._live] >= self.established_at]
-        self._entering = np.zeros(self.rows)
+        self._entering = None
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""

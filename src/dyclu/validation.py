@@ -38,12 +38,19 @@ LARGEST_COUNT = 10**60
 LONGEST_NAME = 256
 """Bits of the largest whole number that may be a user's name."""
 
+TRUTH_VALUES, WHOLE_NUMBERS = (bool, np.bool_), (int, np.integer)
+"""Types whose values are true or false, and whole numbers; the first are also of the second."""
+
+_FLOAT64 = np.dtype(np.float64)
+# An array, because comparing with one is quicker than with a number.
+_SMALLEST = np.array(SMALLEST)
+
 
 def as_user(user: Hashable) -> User:
     """Return the user's name as a plain `str` or `int`; ``"1"`` and ``1`` are two people."""
     if isinstance(user, str):
         return _as_text(str.__str__(user))
-    if isinstance(user, bool | np.bool_) or not isinstance(user, int | np.integer):
+    if isinstance(user, TRUTH_VALUES) or not isinstance(user, WHOLE_NUMBERS):
         raise KindError(
             f"user is {user!r} ({type(user).__name__}), expected a str or an int; "
             "pass the user's id or name"
@@ -224,6 +231,19 @@ def as_number(value: Any, name: str, expected: str) -> float:
 
 def as_floats(value: Any, name: str, *, largest: float = LARGEST) -> FloatArray:
     """Return finite numbers of any arrangement as a fresh array."""
+    usual = type(value) is np.ndarray and value.dtype is _FLOAT64
+    floats: FloatArray = value.copy() if usual else _copied(value, name)
+    flat = floats.ravel()
+    # The sum of sizes bounds each of them, at a fraction of the cost of looking at them.
+    if len(flat) and not dasum(flat) <= largest and not np.abs(flat).max() <= largest:
+        raise NumberError(
+            f"{name} holds {_first_unusable(floats, largest)}, expected finite numbers up to "
+            f"±{largest:g}; drop or repair the observation, or rescale"
+        )
+    return floats
+
+
+def _copied(value: Any, name: str) -> FloatArray:
     if isinstance(value, np.ma.MaskedArray):
         raise KindError(
             f"{name} is a masked array, expected numbers without gaps; "
@@ -240,19 +260,11 @@ def as_floats(value: Any, name: str, *, largest: float = LARGEST) -> FloatArray:
         raise KindError(
             f"{name} is {_described(value, raw)}, expected real numbers; convert with float() first"
         )
-    floats = raw.astype(np.float64, order="C")
-    flat = floats.ravel()
-    # The sum of sizes bounds each of them, at a fraction of the cost of looking at them.
-    if len(flat) and not dasum(flat) <= largest and not np.abs(flat).max() <= largest:
-        raise NumberError(
-            f"{name} holds {_first_unusable(floats, largest)}, expected finite numbers up to "
-            f"±{largest:g}; drop or repair the observation, or rescale"
-        )
-    return floats
+    return raw.astype(np.float64, order="C")
 
 
 def _flushed(floats: FloatArray) -> FloatArray:
-    floats[np.abs(floats) < SMALLEST] = 0.0
+    floats[np.abs(floats) < _SMALLEST] = 0.0
     return floats
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dyclu import columns
 from dyclu.columns import Columns
 from dyclu.compute import kernels
-from dyclu.shared import NEW, SharedModels
+from dyclu.shared import GONE, NEW, SharedModels
 from dyclu.validation import FloatArray, User
 
 NONE = -1
@@ -226,15 +226,15 @@ class Whereabouts:
 
     def belief(self, row: int) -> FloatArray:
         """Return a user's weights of the models' rows."""
-        weight, rows = np.zeros(self.models.rows), self.models.row_of
+        models = self.models
         if row not in self.doubts:
-            weight[self.model[row]] = 1.0
-            return weight
+            certain = np.zeros(models.rows)
+            certain[self.model[row]] = 1.0
+            return certain
         ids, weights = self.doubts[row]
-        for id, part in zip(ids.tolist(), weights.tolist(), strict=True):
-            if (model := rows(id)) != NONE:
-                weight[model] += part
-        return weight
+        # The first place is for models that are gone.
+        places = np.array(models.rows_of(ids.tolist())) - GONE
+        return np.asarray(np.bincount(places, weights, minlength=models.rows + 1)[1:], np.float64)
 
     # Models that come and go
 
