@@ -16,7 +16,7 @@ from dyclu.belief import likelihood, turning_point, weighed
 from dyclu.compute import kernels
 from dyclu.evidence import Prior
 from dyclu.rates import Rates
-from dyclu.shared import NEW, REFRESH, SharedModels
+from dyclu.shared import NEW, SharedModels
 from dyclu.validation import FloatArray
 from dyclu.whereabouts import NONE, Segment, Whereabouts
 
@@ -87,7 +87,7 @@ class Chart:
         """
         models, prior, rows = self.models, self.models.prior, self.models.live
         if len(models.established):
-            return models.entering(self.rates) @ models.theta[: models.rows], models.inverse[NEW]
+            return models.enter(self.rates) @ models.theta[: models.rows], models.inverse[NEW]
         loud = Prior(prior.mean, prior.spread, prior.noise + prior.spread * self.rates.size)
         theta, _ = loud.posterior(models.gram[rows].sum(axis=0), models.moment[rows].sum(axis=0))
         return theta, models.inverse[NEW]
@@ -141,12 +141,8 @@ class Chart:
         home, sure = int(users.model[row]), row not in users.doubts
         belief = np.empty(models.rows) if sure else users.belief(row)
         error, leverage, calls = kernels().attend(
-            models.gram, models.moment, models.inverse, models.theta, models.count,
-            models.evidence, models.updates, models.visited, models.checked,
-            models.entering(rates),
-            users.contexts, users.rewards, users.waiting, users.credited, users.due, users.score,
-            belief, sure, row, home, x, y, models.prior.noise, models.prior.spread,
-            rates.hazard, rates.floor, self.clock, REFRESH,
+            models.gram, models.moment, models.inverse, models.theta, models.tally, users.ledger,
+            models.surroundings(rates, self.clock), belief, x, y, row, home, sure,
         )  # fmt: skip
         if leverage < INFORMATIVE:
             rates.test(error * error / (1.0 + leverage))
@@ -199,7 +195,7 @@ class Chart:
     def _likely(self, row: int, model: int) -> FloatArray:
         """Return how likely a user's waiting observations are under a model."""
         models, users, prior = self.models, self.users, self.models.prior
-        waiting = users.waiting[row]
+        waiting = int(users.waiting[row])
         contexts = users.contexts[row, :waiting]
         errors = users.rewards[row, :waiting] - contexts @ models.theta[model]
         spread = prior.spread if model == NEW else 0.0

@@ -41,6 +41,26 @@ model, or maybe; their model's inverse is to be computed afresh; it is to be com
 models; it is to be asked whether the user belongs there."""
 
 
+TALLY = ("count", "evidence", "checked", "updates", "visited", "entering")
+COUNT, EVIDENCE, CHECKED, UPDATES, VISITED, ENTERING = range(6)
+"""What `attend` is told of a model, in the order of a row of numbers."""
+
+NOISE, SPREAD, HAZARD, FLOOR, CLOCK = range(5)
+"""What it is told of the surroundings, in the order of an array."""
+
+WAITING, CREDITED, DUE, SCORE = range(4)
+"""Where in a row of `ledger` numbers begin."""
+
+STALE = 1024
+"""Rank-one updates in a row before an inverse is computed afresh: rounding cannot pile up."""
+
+
+def ledger(dim: int, lag: int) -> dict[str, tuple[int, ...]]:
+    """Return what `attend` is told of a user, and in what shapes, in the order of a row."""
+    parts = {"waiting": (), "credited": (), "due": (), "score": (dim,)}
+    return parts | {"rewards": (lag,), "contexts": (lag, dim)}
+
+
 def _imported() -> Any:
     try:
         return importlib.import_module("numba")
@@ -645,6 +665,15 @@ def log_evidences(
 
 
 @compiled
+def flush(vector: FloatArray, smallest: float) -> float:
+    """Set numbers below `smallest` to 0, and return the vector's squared length."""
+    for i in range(len(vector)):
+        if abs(vector[i]) < smallest:
+            vector[i] = 0.0
+    return dot(vector, vector)
+
+
+@compiled
 def density(error: float, variance: float) -> float:
     """Return the Gaussian density up to 1/√2π."""
     return math.exp(-0.5 * error * error / variance) / math.sqrt(variance)
@@ -736,73 +765,64 @@ def attend(
     moment: FloatArray,
     inverse: FloatArray,
     theta: FloatArray,
-    count: FloatArray,
-    evidence: FloatArray,
-    updates: _Ids,
-    visited: _Ids,
-    checked: FloatArray,
-    entering: FloatArray,
-    contexts: FloatArray,
-    rewards: FloatArray,
-    waiting: NDArray[np.int32],
-    credited: FloatArray,
-    due: FloatArray,
-    score: FloatArray,
+    tally: FloatArray,
+    ledger: FloatArray,
+    surroundings: FloatArray,
     belief: FloatArray,
-    sure: bool,
-    row: int,
-    home: int,
     context: FloatArray,
     reward: float,
-    noise: float,
-    spread: float,
-    hazard: float,
-    floor: float,
-    clock: int,
-    refresh: int,
+    row: int,
+    home: int,
+    sure: bool,
 ) -> tuple[float, float, int]:
     """Take in a reward of a located user: `follow` it, keep it, `credit` the one that waited most.
 
-    The first arrays are of models, then come those of users; `row` is of the user and `home` of
-    their model. A belief that is `sure` is of home alone, whatever it holds. If home is no longer
-    the likeliest, nothing is credited. Return home's error and leverage, and what is to be done
-    now, as a sum of the constants above.
+    The first arrays are of models, `ledger` of users; `row` is of the user and `home` of their
+    model. A belief that is `sure` is of home alone, whatever it holds. If home is no longer the
+    likeliest, nothing is credited. Return home's error and leverage, and what is to be done now, as
+    a sum of the constants above.
     """
+    d = len(context)
+    noise, spread, hazard = surroundings[NOISE], surroundings[SPREAD], surroundings[HAZARD]
+    floor, model, user = surroundings[FLOOR], tally[home], ledger[row]
+    lag = (len(user) - SCORE - d) // (d + 1)
+    score, rewards = user[SCORE : SCORE + d], user[SCORE + d : SCORE + d + lag]
+    contexts = user[SCORE + d + lag :].reshape(lag, d)
     if sure:
         belief[:] = 0.0
         belief[home] = 1.0
     error, leverage = follow(
-        theta, inverse[home], count, entering, belief,
+        theta, inverse[home], tally[:, COUNT], tally[:, ENTERING], belief,
         home, context, reward, noise, spread, hazard, floor,
     )  # fmt: skip
-    mine, said, held = contexts[row], rewards[row], waiting[row]
-    mine[held] = context
-    said[held] = reward
-    waiting[row] = held + 1
+    last = int(user[WAITING])
+    contexts[last] = context
+    rewards[last] = reward
+    user[WAITING] = last + 1
     calls = SURPRISE if density(error, noise * (1.0 + leverage)) < floor else 0
     if belief[home] < 0.5:
         return error, leverage, calls + SUSPECT
     if 1.0 - belief[home] > 2.0 * hazard:
         calls += DOUBT
-    if held + 1 < len(said):
+    if last + 1 < lag:
         return error, leverage, calls
     if credit(
-        gram[home], moment[home], inverse[home], theta[home], score[row],
-        mine[0], said[0], noise, floor,
+        gram[home], moment[home], inverse[home], theta[home], score,
+        contexts[0], rewards[0], noise, floor,
     ):  # fmt: skip
-        count[home] += 1.0
-        evidence[home] = np.nan
-        updates[home] += 1
-        credited[row] += 1.0
-        visited[home] = clock
-        if updates[home] >= refresh:
+        user[CREDITED] += 1.0
+        model[COUNT] += 1.0
+        model[EVIDENCE] = np.nan
+        model[UPDATES] += 1.0
+        model[VISITED] = surroundings[CLOCK]
+        if model[UPDATES] >= STALE:
             calls += REFRESH
-        if count[home] >= 2.0 * checked[home]:
+        if model[COUNT] >= 2.0 * model[CHECKED]:
             calls += COMPARE
-    for place in range(held):
-        mine[place] = mine[place + 1]
-        said[place] = said[place + 1]
-    waiting[row] = held
-    if credited[row] >= due[row]:
+    for place in range(last):
+        contexts[place] = contexts[place + 1]
+        rewards[place] = rewards[place + 1]
+    user[WAITING] = last
+    if user[CREDITED] >= user[DUE]:
         calls += RECONSIDER
     return error, leverage, calls

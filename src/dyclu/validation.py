@@ -89,8 +89,11 @@ def as_arms(arms: ArrayLike, dim: int) -> FloatArray:
     return table
 
 
-def as_context(context: ArrayLike, dim: int) -> FloatArray:
-    """Return the context of the chosen arm as a fresh ``(dim,)`` array."""
+def as_context(context: ArrayLike, dim: int, *, flush: bool = True) -> FloatArray:
+    """Return the context of the chosen arm as a fresh ``(dim,)`` array.
+
+    Who says no to `flush` will set features below `SMALLEST` to 0 by a kernel, which is quicker.
+    """
     vector = as_floats(context, "context", largest=LARGEST_FEATURE)
     if vector.ndim != 1:
         raise ShapeError(
@@ -98,7 +101,7 @@ def as_context(context: ArrayLike, dim: int) -> FloatArray:
             "pass the row of the chosen arm, arms[decision.arm]"
         )
     _check_features(vector, dim, "context")
-    return _flushed(vector)
+    return _flushed(vector) if flush else vector
 
 
 def as_reward(reward: Any) -> float:

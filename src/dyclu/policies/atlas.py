@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from dyclu.batches import OneByOne
 from dyclu.chart import Chart
+from dyclu.compute import kernels
 from dyclu.evidence import Prior
 from dyclu.places import Location, Move, SharedModel
 from dyclu.policy import Decision, Outcome, described
@@ -19,6 +20,7 @@ from dyclu.ridge import optimistic
 from dyclu.shared import NEW
 from dyclu.storage import Saved, write
 from dyclu.validation import (
+    SMALLEST,
     FloatArray,
     User,
     as_arms,
@@ -99,7 +101,7 @@ class Atlas(OneByOne):
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         """Take in the reward of the chosen context."""
-        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
+        user, x, y = as_user(user), as_context(context, self.dim, flush=False), as_reward(reward)
         return Outcome(user, *self._take_in(user, x, y))
 
     def _take_in(self, user: User, x: FloatArray, y: float) -> tuple[bool, bool]:
@@ -109,7 +111,7 @@ class Atlas(OneByOne):
         if row == NONE:
             row = users.welcome(user, chart.clock)
         chart.clock += 1
-        length = float(x.dot(x))
+        length = kernels().flush(x, SMALLEST)
         if length == 0.0:  # no taste explains it, and it tells nothing of any
             return False, False
         chart.hear(y, length)
