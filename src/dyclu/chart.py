@@ -8,6 +8,7 @@ the way. `docs/theory.md`, section 10, has the reasons.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ import numpy as np
 from dyclu.belief import likelihood, turning_point, weighed
 from dyclu.compute import kernels
 from dyclu.evidence import Prior
+from dyclu.policy import Ids
 from dyclu.rates import Rates
 from dyclu.shared import NEW, SharedModels
-from dyclu.validation import FloatArray
+from dyclu.validation import FloatArray, User
 from dyclu.whereabouts import NONE, Segment, Whereabouts
 
 FEW = 3
@@ -78,6 +80,13 @@ class Chart:
         if row not in users.doubts:
             return self._common_view()
         return self._probation_view(row)
+
+    def homes(self, users: Sequence[User]) -> Ids:
+        """Return the row of the model that each user is on for sure; `NONE` for all others."""
+        here = self.users
+        rows = np.array([here.row.get(user, NONE) for user in users], np.intp)
+        doubtful = np.array([row == NONE or row in here.doubts for row in rows.tolist()], bool)
+        return np.where(doubtful | (here.seat[rows] != NONE), NONE, here.model[rows])
 
     def _common_view(self) -> tuple[FloatArray, FloatArray]:
         """Return what is expected of somebody of whom nothing is known.

@@ -18,7 +18,7 @@ from dyclu import columns
 from dyclu.columns import Columns
 from dyclu.compute import kernels
 from dyclu.evidence import Prior
-from dyclu.policy import Ids
+from dyclu.policy import TIE, Ids
 from dyclu.rates import Rates
 from dyclu.validation import FloatArray
 
@@ -154,6 +154,17 @@ class SharedModels:
         if self.updates[row] >= kernels().STALE:
             self.refresh(row)
         return True
+
+    def choose_many(
+        self, rows: Ids, arms: FloatArray, *, alpha: float
+    ) -> tuple[Ids, FloatArray, FloatArray]:
+        """Return the best of each table of arms (n, K, dim) by a model each, its mean and width."""
+        n = len(rows)
+        arm, mean, width = np.empty(n, np.intp), np.empty(n), np.empty(n)
+        kernels().ucb_many(
+            self.theta, self.inverse, rows, arms, np.full(n, alpha), TIE, arm, mean, width
+        )
+        return arm, mean, width
 
     def surroundings(self, rates: Rates, clock: int) -> FloatArray:
         """Return what a kernel must know besides the models: noise, spread and the rest."""

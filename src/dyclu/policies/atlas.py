@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from os import PathLike
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from dyclu.batches import OneByOne
+from dyclu.batches import Decisions, Outcomes
 from dyclu.chart import Chart
 from dyclu.compute import kernels
 from dyclu.evidence import Prior
@@ -25,17 +26,21 @@ from dyclu.validation import (
     User,
     as_arms,
     as_context,
+    as_contexts,
     as_dim,
     as_positive,
     as_probability,
     as_reward,
+    as_rewards,
+    as_tables,
     as_user,
+    as_users,
     as_whole,
 )
 from dyclu.whereabouts import NONE
 
 
-class Atlas(OneByOne):
+class Atlas:
     """Keeps the distinct tastes of a population, and says of each user where among them they are.
 
     A user begins *on probation*: after each reward their segment is put where the evidence is
@@ -95,7 +100,9 @@ class Atlas(OneByOne):
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose an arm by the models the user may be on, as far as each is believed in."""
-        user, arms = as_user(user), as_arms(arms, self.dim)
+        return self._choose(as_user(user), as_arms(arms, self.dim))
+
+    def _choose(self, user: User, arms: FloatArray) -> Decision:
         theta, inverse = self._chart.view(self._chart.users.row.get(user, NONE))
         return optimistic(user, theta, inverse, arms, alpha=self.alpha * self.noise)
 
@@ -120,6 +127,31 @@ class Atlas(OneByOne):
         if changed:
             self._moves.append(Move(user, chart.clock, *chart.moved))
         return surprised, changed
+
+    def decide_many(self, users: Iterable[Hashable], arms: ArrayLike) -> Decisions:
+        """Choose one row of each table of `arms` (n, K, dim), for n users; changes nothing."""
+        names = as_users(users)
+        tables = as_tables(arms, len(names), self.dim)
+        homes = self._chart.homes(names)
+        answer, sure = Decisions.blank(names), np.flatnonzero(homes != NONE)
+        answer.arm[sure], answer.mean[sure], answer.width[sure] = self._chart.models.choose_many(
+            homes[sure], tables[sure], alpha=self.alpha * self.noise
+        )
+        for i in np.flatnonzero(homes == NONE).tolist():
+            one = self._choose(names[i], tables[i])
+            answer.arm[i], answer.mean[i], answer.width[i] = one.arm, one.mean, one.width
+        return answer
+
+    def learn_many(
+        self, users: Iterable[Hashable], contexts: ArrayLike, rewards: ArrayLike
+    ) -> Outcomes:
+        """Take in the rewards (n,) of the chosen contexts (n, dim), in their order."""
+        names = as_users(users)
+        table, values = as_contexts(contexts, len(names), self.dim), as_rewards(rewards, len(names))
+        answer = Outcomes.calm(names)
+        for i, (user, x, y) in enumerate(zip(names, table, values.tolist(), strict=True)):
+            answer.surprised[i], answer.changed[i] = self._take_in(user, x, y)
+        return answer
 
     @property
     def noise(self) -> float:
