@@ -620,6 +620,28 @@ def invert(gram: FloatArray, ridge: float, out: FloatArray) -> bool:
 
 
 @compiled
+def posterior(
+    gram: FloatArray,
+    moment: FloatArray,
+    mean: FloatArray,
+    ridge: float,
+    theta: FloatArray,
+    inverse: FloatArray,
+) -> bool:
+    """Set ``A_λ⁻¹`` and ``θ̂ = μ + A_λ⁻¹(b − Aμ)``; tell whether that was possible."""
+    if not invert(gram, ridge, inverse):
+        return False
+    rest = np.empty(len(moment))
+    times(gram, mean, rest)
+    for i in range(len(moment)):
+        rest[i] = moment[i] - rest[i]
+    times(inverse, rest, theta)
+    for i in range(len(moment)):
+        theta[i] += mean[i]
+    return True
+
+
+@compiled
 def log_evidence(
     gram: FloatArray, moment: FloatArray, mean: FloatArray, ridge: float, noise: float
 ) -> float:

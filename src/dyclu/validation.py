@@ -85,7 +85,8 @@ def as_arms(arms: ArrayLike, dim: int) -> FloatArray:
         )
     if len(table) == 0:
         raise ShapeError("arms are empty, expected at least one; there is nothing to choose from")
-    _check_features(table, dim, "arms")
+    if table.shape[1] != dim:
+        raise _wrong_features(table, dim, "arms")
     return table
 
 
@@ -100,7 +101,8 @@ def as_context(context: ArrayLike, dim: int, *, flush: bool = True) -> FloatArra
             f"context has shape {vector.shape}, expected ({dim},); "
             "pass the row of the chosen arm, arms[decision.arm]"
         )
-    _check_features(vector, dim, "context")
+    if len(vector) != dim:
+        raise _wrong_features(vector, dim, "context")
     return _flushed(vector) if flush else vector
 
 
@@ -135,7 +137,8 @@ def as_tables(arms: ArrayLike, users: int, dim: int) -> FloatArray:
             f"arms have shape {tables.shape}, expected ({users}, number of arms, {dim}); "
             "pass one table of arms per user, all of the same length"
         )
-    _check_features(tables, dim, "arms")
+    if tables.shape[2] != dim:
+        raise _wrong_features(tables, dim, "arms")
     return tables
 
 
@@ -149,7 +152,8 @@ def as_contexts(contexts: ArrayLike, users: int, dim: int) -> FloatArray:
             f"contexts have shape {table.shape}, expected ({users}, {dim}); "
             "pass the row of the chosen arm of each user"
         )
-    _check_features(table, dim, "contexts")
+    if table.shape[1] != dim:
+        raise _wrong_features(table, dim, "contexts")
     return _flushed(table)
 
 
@@ -279,10 +283,9 @@ def _first_unusable(floats: FloatArray, largest: float) -> float:
     return float(floats[~(np.abs(floats) <= largest)].flat[0])
 
 
-def _check_features(array: FloatArray, dim: int, name: str) -> None:
+def _wrong_features(array: FloatArray, dim: int, name: str) -> ShapeError:
     features = array.shape[-1]
-    if features != dim:
-        raise ShapeError(
-            f"{name} have {features} features, this policy was built for {dim}; "
-            f"pass dim={features} or cut the {name}"
-        )
+    return ShapeError(
+        f"{name} have {features} features, this policy was built for {dim}; "
+        f"pass dim={features} or cut the {name}"
+    )
