@@ -20,7 +20,7 @@ from dyclu.policy import Ids
 from dyclu.rates import Rates
 from dyclu.shared import NEW, SharedModels
 from dyclu.validation import FloatArray, User
-from dyclu.whereabouts import NONE, Segment, Whereabouts
+from dyclu.whereabouts import NONE, UNLIKELY, Segment, Whereabouts
 
 FEW = 3
 """Least rewards after which somebody can be located on an established model."""
@@ -34,7 +34,7 @@ FIRM = 8
 UNUSED = 1000
 """Most established models without users that are kept for those who return."""
 
-MEANT = 0.02
+MEANT = UNLIKELY
 """Least weight of a model that arms are chosen with, on probation."""
 
 INFORMATIVE, SURE = 0.5, 0.9

@@ -27,8 +27,9 @@ NONE = -1
 STANDING = -2
 """A segment without a seat."""
 
-UNLIKELY = 1e-3
-"""Weight up to which a model is not remembered as a place where somebody on probation may be."""
+UNLIKELY = 0.02
+"""Weight up to which a model is not remembered as a place where somebody on probation may be: what
+a stranger costs must not grow with the models."""
 
 
 class Segment(NamedTuple):
