@@ -106,14 +106,15 @@ def _encoded(saved: Saved) -> Iterator[bytes | memoryview]:
     }
     lines = b"%s %d\n%s\n" % (FORMAT, VERSION, json.dumps(header).encode())
     digest = hashlib.sha256()
-    for piece in (lines, *map(_bytes, arrays.values())):
+    pieces: list[bytes | memoryview] = [lines, *map(_bytes, arrays.values())]
+    for piece in pieces:
         digest.update(piece)
         yield piece
     yield digest.digest()
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _portable(array: NDArray[Any]) -> NDArray[Any]:

@@ -44,6 +44,39 @@ def test_what_has_no_factor_is_refused(value: float) -> None:
     assert not kernels.factorise(np.diag([1.0, value]))
 
 
+@given(SEEDS, DIMS)
+def test_the_posterior_is_that_of_the_textbook(seed: int, dim: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, mean = rng.normal(size=(dim + 1, dim)), rng.normal(size=dim)
+    A, b, ridge = X.T @ X, rng.normal(size=dim), 0.3
+    theta, inverse = np.empty(dim), np.empty((dim, dim))
+    assert kernels.posterior(A, b, mean, ridge, theta, inverse)
+    shifted = A + ridge * np.eye(dim)
+    np.testing.assert_allclose(inverse @ shifted, np.eye(dim), atol=1e-9)
+    np.testing.assert_allclose(theta, np.linalg.solve(shifted, b + ridge * mean), atol=1e-9)
+
+
+def test_what_cannot_be_inverted_is_refused() -> None:
+    assert not kernels.invert(-np.eye(2), 0.5, np.empty((2, 2)))
+
+
+def test_small_numbers_are_flushed() -> None:
+    vector = np.array([3.0, -1e-41, 1e-39, -4.0])
+    assert kernels.flush(vector, 1e-40) == 25.0
+    assert vector.tolist() == [3.0, 0.0, 1e-39, -4.0]
+
+
+@given(SEEDS, DIMS)
+def test_the_best_arm_is_that_of_all_scores(seed: int, dim: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, arms, theta = rng.normal(size=(dim, dim)), rng.normal(size=(7, dim)), rng.normal(size=dim)
+    inverse, mean, width = X.T @ X, np.empty(7), np.empty(7)
+    kernels.ucb(theta, inverse, arms, 0.4, mean, width)
+    best = kernels.first_best(mean + width, 1e-9)
+    found = kernels.ucb_best(theta, inverse, arms, 0.4, 1e-9)
+    assert found == (best, mean[best], width[best])
+
+
 def test_the_first_of_ties_is_best() -> None:
     assert kernels.first_best(np.array([0.1, 0.5, 0.5 + 1e-12, 0.5 - 1e-12]), 1e-9) == 1
 
