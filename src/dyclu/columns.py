@@ -20,7 +20,10 @@ Parts = Mapping[str, tuple[int, ...]]
 """Name of each part of a column -> shape of it in one row."""
 
 FIRST_ROOM = 16
-"""Rows of new columns; they double when they are full."""
+"""Rows of new columns."""
+
+GROWTH = 1.25
+"""By how much columns grow when they are full: little of the room is ever unused."""
 
 
 def lay(owner: object, columns: Columns) -> None:
@@ -30,12 +33,14 @@ def lay(owner: object, columns: Columns) -> None:
 
 
 def make_room(owner: object, columns: Columns, rows: int) -> None:
-    """Double the columns until they have this many rows; what they hold stays."""
+    """Let the columns have at least this many rows; what they hold stays."""
     for name in columns:
         column = getattr(owner, name)
         if len(column) < rows:
             # Zeros that nobody touches take no memory.
-            wider = np.zeros((max(rows, 2 * len(column)), *column.shape[1:]), column.dtype)
+            wider = np.zeros(
+                (max(rows, int(GROWTH * len(column))), *column.shape[1:]), column.dtype
+            )
             wider[: len(column)] = column
             setattr(owner, name, wider)
 

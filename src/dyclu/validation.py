@@ -38,8 +38,8 @@ LARGEST_COUNT = 10**60
 LONGEST_NAME = 256
 """Bits of the largest whole number that may be a user's name."""
 
-TRUTH_VALUES, WHOLE_NUMBERS = (bool, np.bool_), (int, np.integer)
-"""Types whose values are true or false, and whole numbers; the first are also of the second."""
+LARGEST_PLAIN = 2**63
+"""Whole numbers up to it need no further look."""
 
 _FLOAT64 = np.dtype(np.float64)
 # An array, because comparing with one is quicker than with a number.
@@ -48,9 +48,11 @@ _SMALLEST = np.array(SMALLEST)
 
 def as_user(user: Hashable) -> User:
     """Return the user's name as a plain `str` or `int`; ``"1"`` and ``1`` are two people."""
+    if type(user) is int and -LARGEST_PLAIN <= user <= LARGEST_PLAIN:
+        return user
     if isinstance(user, str):
         return _as_text(str.__str__(user))
-    if isinstance(user, TRUTH_VALUES) or not isinstance(user, WHOLE_NUMBERS):
+    if isinstance(user, bool | np.bool_) or not isinstance(user, int | np.integer):
         raise KindError(
             f"user is {user!r} ({type(user).__name__}), expected a str or an int; "
             "pass the user's id or name"

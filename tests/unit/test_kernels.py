@@ -213,7 +213,7 @@ def test_however_numbers_come_each_kernel_is_compiled_once() -> None:
         policy.decide_many([0, 1], np.asfortranarray(rng.normal(size=(2, 5, 4))))
         policy.learn_many([0, 1], np.asfortranarray(rng.normal(size=(2, 4))), [0.0, 1.0])
     after = _signatures()
-    assert {"compare", "ridge_scores", "total", "ucb_many", "observe_many"} <= after.keys()
+    assert {"compare", "ridge_scores", "gather", "ucb_many", "observe_many"} <= after.keys()
     assert {name for name, count in after.items() if count > max(1, before[name])} == set()
 
 
@@ -224,3 +224,40 @@ def _signatures() -> dict[str, int]:
         for name, kernel in vars(kernels).items()
         if hasattr(kernel, "signatures")
     }
+
+
+@pytest.mark.parametrize("dim", [1, 2, 9, 25])
+def test_the_bound_on_the_largest_eigenvalue_is_one_and_is_narrow(dim: int) -> None:
+    rng = np.random.default_rng(dim)
+    half = rng.normal(size=(dim, dim)) * np.logspace(0, 3, dim)
+    for scale in (1e-12, 1.0, 1e12):
+        matrix = scale * half @ half.T
+        exact = float(np.linalg.eigvalsh(matrix)[-1])
+        assert exact * (1 - 1e-9) <= kernels.largest(matrix) <= exact * dim**0.125 * (1 + 1e-9)
+    assert kernels.largest(np.zeros((dim, dim))) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_observation_in_a_new_direction_is_followed_to_a_generalised_inverse(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dim, units = 6, 10.0 ** rng.integers(-3, 4, size=6)
+    A, b, inverse, theta = np.zeros((dim, dim)), np.zeros(dim), np.zeros((dim, dim)), np.zeros(dim)
+    X = rng.normal(size=(dim, dim)) * units
+    y = rng.normal(size=dim)
+    for known, (x, reward) in enumerate(zip(X, y.tolist(), strict=True)):
+        assert kernels.widened_rank(A, x, known, 1e-14) == known + 1
+        assert kernels.widened_rank(A + np.outer(x, x), 3.0 * x, known + 1, 1e-14) == known + 1
+        assert kernels.widen(A, b, inverse, theta, x, reward, 1e30)
+        seen = X[: known + 1]
+        np.testing.assert_allclose(A, seen.T @ seen, rtol=1e-12)
+        size = np.abs(A).max(axis=0)
+        np.testing.assert_allclose(A @ inverse @ A / size, A / size, atol=1e-6)
+        np.testing.assert_allclose(seen @ theta, y[: known + 1], atol=1e-6)
+    np.testing.assert_allclose(inverse @ A, np.eye(dim), atol=1e-5)
+
+
+def test_nothing_is_widened_that_cannot_be_trusted() -> None:
+    A, b, inverse, theta = np.eye(2) * [1.0, 0.0], np.zeros(2), np.eye(2) * [1.0, 0.0], np.zeros(2)
+    x = np.array([1.0, 1e-6])
+    assert not kernels.widen(A, b, inverse, theta, x, 1.0, 1e7)
+    assert not kernels.widen(np.zeros((2, 2)), b, np.zeros((2, 2)), theta, np.zeros(2), 1.0, 1e7)
