@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import crowd, history, location, machine, memory, peers, rounds, start, test
+from benchmarks import crowd, history, machine, memory, peers, rounds, start, test
 from benchmarks.picture import curves, growth
 from benchmarks.results import Effort, Results
 from benchmarks.tables import as_json, figures, sections, targets
@@ -24,12 +24,11 @@ GROUPS: Mapping[str, Callable[[Effort], Results]] = {
     "crowd": crowd.run,
     "start": start.run,
     "million": crowd.run_million,
-    "location": location.run,
     "peers": peers.run,
 }
 """What can be run, by name."""
 
-EXTRA = ("million", "location", "peers")
+EXTRA = ("million", "peers")
 """What is run only if it is named."""
 
 CACHE = Path(__file__).parent.parent / ".bench-cache"

@@ -32,6 +32,7 @@ from dyclu.storage import Saved, read, write
 
 ROOT = Path(__file__).parent.parent
 FEW, MANY, MILLION = 1_000, 100_000, 1_000_000
+STRANGERS = 20_000
 QUICK_FEW, QUICK_MANY = 40, 400
 ROUNDS = 40
 """Rounds of a user, by which nearly everybody is located."""
@@ -52,7 +53,8 @@ def run(effort: Effort) -> Results:
         crowds = _crowds(world, (few, many), Path(folder))
         cost = tuple(_costs(world, crowds, effort))
         files = tuple(_files(crowds[many].path, many, effort))
-        weight = tuple(_weights(crowds[many].path, many)) if STATUS.exists() else ()
+        strangers = many if effort.quick else STRANGERS
+        weight = tuple(_weights(crowds[many], strangers)) if STATUS.exists() else ()
     return Results(
         title="Atlas in a crowd",
         against=f"× {few:,} users",
@@ -64,7 +66,7 @@ def run(effort: Effort) -> Results:
         ),
         notes=(
             f"d = {world.setting.dim}. Resident: growth of a fresh process that loads the crowd, "
-            "or that hears of as many strangers once; room to grow included.",
+            "or that strangers come to, once each; room to grow included.",
         ),
     )
 
@@ -162,11 +164,14 @@ def _steps(world: World, crowd: Crowd) -> list[Step]:
     return steps(dyclu.load(crowd.path), list(map(Turn, who.tolist(), arms, rewards)))
 
 
-def _weights(path: Path, users: int) -> Iterable[Row]:
-    for kind, where in (("located", str(path)), ("strangers", str(users))):
-        grown = _process(kind, where)["grown"]
+def _weights(crowd: Crowd, strangers: int) -> Iterable[Row]:
+    asked = {
+        "located": (str(crowd.path), len(crowd.like)),
+        "strangers": (str(strangers), strangers),
+    }
+    for kind, (what, users) in asked.items():
         name = f"resident, per user of {users:,} {kind}"
-        yield Row(name=name, unit="bytes", values=(grown / users,))
+        yield Row(name=name, unit="bytes", values=(_process(kind, what)["grown"] / users,))
 
 
 def _process(*arguments: str) -> Mapping[str, Any]:

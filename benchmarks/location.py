@@ -1,25 +1,28 @@
-"""How many rewards it takes Atlas to find out where somebody is, in a large population."""
+"""``python -m benchmarks.location``: how many rewards it takes Atlas to find out where somebody is.
+
+A population of ten tastes, of whom nobody changes, arrives in waves of a thousand, or of another
+size: with ``--wave 10000`` all of them at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.results import Effort, Results, Row, Target
 from dyclu import Atlas
 from dyclu.policy import Ids
 from dyclu.sim import paper
+from dyclu.sim.document import Table
 from dyclu.sim.population import Population, Round, World
-from dyclu.sim.terminal import bar, progress_bars
+from dyclu.sim.terminal import bar, print_table, progress_bars
 from dyclu.validation import FloatArray
 
 USERS, ROUNDS, WAVE = 10_000, 60, 1_000
-QUICK_USERS, QUICK_ROUNDS, QUICK_WAVE = 60, 30, 20
 REPORT_EVERY = 1_000
-MOST = 5.0
-"""Rewards until the median user is located on the right model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,24 +42,31 @@ class Found:
     located: Ids
 
 
-def run(effort: Effort) -> Results:
-    """Let a large population arrive all at once, and in waves."""
-    users, rounds = (QUICK_USERS, QUICK_ROUNDS) if effort.quick else (USERS, ROUNDS)
-    wave = QUICK_WAVE if effort.quick else WAVE
-    world = population(users, rounds).world(seed=0)
-    ways = {f"in waves of {wave:,}": wave, "all at once": users}
-    found = {name: locate(world, size) for name, size in ways.items()}
-    rows = tuple(row for name, each in found.items() for row in _rows(name, each, wave, rounds))
-    return Results(
-        title=f"Rewards until located, {users:,} users of 10 tastes, {rounds} rounds each",
-        rows=rows,
-        targets=(
-            Target(name=rows[0].name, value=rows[0].median, sense="at most", limit=MOST, unit=""),
+def main(arguments: Sequence[str]) -> None:
+    """Print how it went for the users after the first wave."""
+    asked = _parser().parse_args(arguments)
+    world = population(asked.users, ROUNDS).world(seed=0)
+    found = locate(world, asked.wave)
+    first = min(WAVE, asked.users // 2)
+    print_table(table(found, first, f"{asked.users:,} users in waves of {asked.wave:,}"))
+
+
+def table(found: Found, first: int, title: str) -> Table:
+    """Return what is known of the users after the first ones."""
+    rewards = np.minimum(found.rewards[first:], ROUNDS + 1)
+    tenth, median, nine = (f"{value:.0f}" for value in np.quantile(rewards, (0.1, 0.5, 0.9)))
+    shares = {"right": found.right[first:], "located": found.located[first:]}
+    right, located = (f"{100 * np.mean(share):.1f} %" for share in shares.values())
+    return Table(
+        header=(title, ""),
+        rows=(
+            ("rewards until located on the right model, median", median),
+            ("one in ten, nine in ten", f"{tenth}, {nine}"),
+            ("on the right model at the end", right),
+            ("located at the end", located),
         ),
-        notes=(
-            f"Atlas, noise told. Users but the first {wave:,}; who never gets there counts as "
-            f"{rounds + 1}. The right model is that whose estimate is closest to the user's taste.",
-        ),
+        note=f"{ROUNDS} rounds each, noise told. Users but the first {first:,}; who never gets "
+        f"there counts as {ROUNDS + 1}. The right model is that whose estimate is closest.",
     )
 
 
@@ -108,12 +118,12 @@ def is_right(policy: Atlas, world: World, user: int) -> bool:
     return bool(distances.argmin() == world.truth[user, 0])
 
 
-def _rows(name: str, found: Found, first: int, rounds: int) -> Iterator[Row]:
-    later = slice(first, None)
-    rewards = np.minimum(found.rewards[later], rounds + 1)
-    for label, share in (("median", 0.5), ("nine in ten", 0.9)):
-        quantile = float(np.quantile(rewards, share))
-        yield Row(name=f"{name}: {label}", unit="rewards", values=(quantile,))
-    for label, chosen in (("on the right model", found.right), ("located", found.located)):
-        percent = 100.0 * float(np.mean(chosen[later]))
-        yield Row(name=f"{name}: {label} at the end", unit="%", values=(percent,))
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.location", description=__doc__)
+    parser.add_argument("--users", type=int, default=USERS, help="how many there are")
+    parser.add_argument("--wave", type=int, default=WAVE, help="how many arrive at a time")
+    return parser
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
