@@ -96,7 +96,7 @@ class Chart:
         """
         models, prior, rows = self.models, self.models.prior, self.models.live
         if len(models.established):
-            return models.enter(self.rates) @ models.theta[: models.rows], models.inverse[NEW]
+            return models.entering(self.rates) @ models.theta[: models.rows], models.inverse[NEW]
         loud = Prior(prior.mean, prior.spread, prior.noise + prior.spread * self.rates.size)
         theta, _ = loud.posterior(models.gram[rows].sum(axis=0), models.moment[rows].sum(axis=0))
         return theta, models.inverse[NEW]
