@@ -14,10 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from benchmarks.crowd import crowd
 from benchmarks.results import Effort, Results, Row, Target, by_repetition
 from benchmarks.servers import Server, bare, busy, serving
 from benchmarks.soak import MOST_GROWTH, ROUNDS, soak
+from benchmarks.tenants import crowd
 from dyclu.service.loadtest import Load, Served, load
 from dyclu.service.state import PolicySpec
 

@@ -8,16 +8,19 @@ the way. `docs/theory.md`, section 10, has the reasons.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dyclu.belief import likelihood, turning_point, weighed
+from dyclu.compute import kernels
 from dyclu.evidence import Prior
+from dyclu.policy import Ids
 from dyclu.rates import Rates
 from dyclu.shared import NEW, SharedModels
-from dyclu.validation import FloatArray
-from dyclu.whereabouts import NONE, Whereabouts
+from dyclu.validation import FloatArray, User
+from dyclu.whereabouts import NONE, UNLIKELY, Segment, Whereabouts
 
 FEW = 3
 """Least rewards after which somebody can be located on an established model."""
@@ -31,7 +34,7 @@ FIRM = 8
 UNUSED = 1000
 """Most established models without users that are kept for those who return."""
 
-MEANT = 0.02
+MEANT = UNLIKELY
 """Least weight of a model that arms are chosen with, on probation."""
 
 INFORMATIVE, SURE = 0.5, 0.9
@@ -60,7 +63,7 @@ class Chart:
         self.dim, self.certainty, self.lag = dim, certainty, lag
         self.rates = Rates(told=told)
         self.models = SharedModels(dim, Prior(np.zeros(dim), 1.0, self.rates.noise))
-        self.users = Whereabouts(dim, lag=lag + 1, models=self.models.room)
+        self.users = Whereabouts(dim, lag=lag + 1, models=self.models)
         self.clock, self.retune_at = 0, 0.0
         self.moved = (NONE, NONE, 0.0)
 
@@ -70,13 +73,20 @@ class Chart:
         """Return the estimate for a user, and the covariance of what is not known of it."""
         models, users = self.models, self.users
         if row != NONE and users.seat[row] == NONE:
-            inverse = models.inverse[users.model[row]]
-            if users.doubt[row] == NONE:
-                return models.theta[users.model[row]].copy(), inverse
-            return users.belief(row, models.rows) @ models.theta[: models.rows], inverse
-        if row == NONE or users.doubt[row] == NONE:
+            home = users.model[row]
+            if row not in users.doubts:
+                return models.theta[home].copy(), models.inverse[home]
+            return users.belief(row) @ models.theta[: models.rows], models.inverse[home]
+        if row not in users.doubts:
             return self._common_view()
         return self._probation_view(row)
+
+    def homes(self, users: Sequence[User]) -> Ids:
+        """Return the row of the model that each user is on for sure; `NONE` for all others."""
+        here = self.users
+        rows = np.array([here.row.get(user, NONE) for user in users], np.intp)
+        doubtful = np.array([row == NONE or row in here.doubts for row in rows.tolist()], bool)
+        return np.where(doubtful | (here.seat[rows] != NONE), NONE, here.model[rows])
 
     def _common_view(self) -> tuple[FloatArray, FloatArray]:
         """Return what is expected of somebody of whom nothing is known.
@@ -92,17 +102,17 @@ class Chart:
         return theta, models.inverse[NEW]
 
     def _probation_view(self, row: int) -> tuple[FloatArray, FloatArray]:
-        models, users, seats = self.models, self.users, self.users.seats
-        seat, weight = users.seat[row], users.belief(row, models.rows)
+        models, users = self.models, self.users
+        segment, weight = users.segment(row), users.belief(row)
         meant = np.flatnonzero(weight >= MEANT)
         theta, inverse = np.zeros(self.dim), np.zeros((self.dim, self.dim))
         for model in meant:
-            inside = seats.placed[seat] and model == users.model[row]
+            inside = users.placed[row] and model == users.model[row]
             part = 0.0 if inside else 1.0
             share = weight[model] / weight[meant].sum()
             mean, covariance = models.prior.posterior(
-                models.gram[model] + part * seats.gram[seat],
-                models.moment[model] + part * seats.moment[seat],
+                models.gram[model] + part * segment.gram,
+                models.moment[model] + part * segment.moment,
             )
             theta += share * mean
             inverse += share * covariance
@@ -137,27 +147,33 @@ class Chart:
     def follow(self, row: int, x: FloatArray, y: float, length: float) -> tuple[bool, bool]:
         """Take in a reward of a located user; tell whether it was a stray, or showed a change."""
         models, users, rates = self.models, self.users, self.rates
-        home = int(users.model[row])
-        belief = users.belief(row, models.rows)
-        error, leverage = models.follow(home, belief, x, y, rates)
-        variance = models.prior.noise * (1.0 + leverage)
-        surprised = _density(error, variance) < rates.floor
+        home, sure = int(users.model[row]), row not in users.doubts
+        belief = np.empty(models.rows) if sure else users.belief(row)
+        error, leverage, calls = kernels().attend(
+            models.gram, models.moment, models.inverse, models.theta, models.tally, users.ledger,
+            models.surroundings(rates, self.clock), belief, x, y, row, home, sure,
+        )  # fmt: skip
         if leverage < INFORMATIVE:
             rates.test(error * error / (1.0 + leverage))
         rates.followed += 1
-        users.remember(row, x, y)
-        if belief[home] < 0.5:
-            return surprised, self._suspect(row, belief)
-        if 1.0 - belief[home] > 2.0 * rates.hazard:
-            users.doubt_with(row, belief)
+        if sure and not calls:
+            return False, False
+        return bool(calls & kernels().SURPRISE), self._answer(calls, row, belief)
+
+    def _answer(self, calls: int, row: int, belief: FloatArray) -> bool:
+        """Do what a located user's reward calls for; tell whether it showed a change."""
+        users, home, kernel = self.users, int(self.users.model[row]), kernels()
+        if calls & kernel.SUSPECT:
+            return self._suspect(row, belief)
+        if calls & kernel.DOUBT:
+            users.doubt_with(row, belief, unlikely=0.0)
         else:
             users.be_sure(row)
-        if users.waiting[row] > self.lag:
-            self._credit(row, home, 0)
-            users.forget_oldest(row)
-            if users.credited[row] >= users.due[row]:
-                return surprised, self._reconsider(row)
-        return surprised, False
+        if calls & kernel.REFRESH:
+            self.models.refresh(home)
+        if calls & kernel.COMPARE:
+            self._merge_if_alike(home)
+        return bool(calls & kernel.RECONSIDER) and self._reconsider(row)
 
     def _credit(self, row: int, home: int, place: int) -> None:
         """Add a waiting observation to the user's model, unless it is a stray."""
@@ -173,24 +189,22 @@ class Chart:
     def _suspect(self, row: int, belief: FloatArray) -> bool:
         """Put a user on probation, with the rewards since the likely change."""
         models, users = self.models, self.users
-        home, waiting = int(users.model[row]), int(users.waiting[row])
+        home = int(users.model[row])
         others = belief.copy()
         others[home] = 0.0
         cut = turning_point(*(self._likely(row, model) for model in (home, int(others.argmax()))))
         for place in range(cut):
             self._credit(row, home, place)
-        contexts, rewards = users.contexts[row, cut:waiting], users.rewards[row, cut:waiting]
-        seat = users.sit(row)
-        self._sit_down(seat, contexts.T @ contexts, contexts.T @ rewards, waiting - cut)
+        users.suspect(row, cut)
         models.users[home] -= 1
-        users.home[row], users.model[row], users.waiting[row] = users.model[row], NONE, 0
+        users.home[row], users.model[row] = users.model[row], NONE
         users.since[row] = self.clock
         return self._place(row)
 
     def _likely(self, row: int, model: int) -> FloatArray:
         """Return how likely a user's waiting observations are under a model."""
         models, users, prior = self.models, self.users, self.models.prior
-        waiting = users.waiting[row]
+        waiting = int(users.waiting[row])
         contexts = users.contexts[row, :waiting]
         errors = users.rewards[row, :waiting] - contexts @ models.theta[model]
         spread = prior.spread if model == NEW else 0.0
@@ -212,15 +226,10 @@ class Chart:
         gram, moment = self.take_out(row)
         waiting = int(users.waiting[row])
         contexts, rewards = users.contexts[row, :waiting], users.rewards[row, :waiting]
-        seat = users.sit(row)
-        self._sit_down(
-            seat,
-            gram + contexts.T @ contexts,
-            moment + contexts.T @ rewards,
-            users.credited[row] + waiting,
-        )
+        gram, moment = gram + contexts.T @ contexts, moment + contexts.T @ rewards
+        users.sit(row, Segment(gram, moment, users.credited[row] + waiting))
         users.model[row] = users.home[row] = NONE
-        users.waiting[row], users.credited[row], users.score[row] = 0, 0.0, 0.0
+        users.credited[row], users.score[row] = 0.0, 0.0
         return self._place(row)
 
     @property
@@ -250,14 +259,10 @@ class Chart:
 
     def probe(self, row: int, x: FloatArray, y: float, length: float) -> tuple[bool, bool]:
         """Take in a reward of a user on probation; tell the same."""
-        users, seat = self.users, int(self.users.seat[row])
         if self._is_stray(row, x, y, length):
             return True, False
         self.withdraw(row)
-        seats = users.seats
-        seats.gram[seat] += x[:, None] * x
-        seats.moment[seat] += y * x
-        seats.count[seat] += 1
+        self.users.extend(row, x, y)
         return False, self._place(row)
 
     def _is_stray(self, row: int, x: FloatArray, y: float, length: float) -> bool:
@@ -265,39 +270,34 @@ class Chart:
         prior, rates = self.models.prior, self.rates
         theta, inverse = self.view(row)
         error, leverage = y - float(x @ theta), max(float(x @ inverse @ x), 0.0)
-        doubt = self.users.doubt[row]
-        if leverage < INFORMATIVE and self.users.beliefs.weight[doubt].max() > SURE:
+        known = leverage < INFORMATIVE and row in self.users.doubts
+        if known and self.users.belief(row).max() > SURE:
             rates.test(error * error / (1.0 + leverage))
         as_new = _density(y - float(x @ prior.mean), prior.noise + prior.spread * length)
         return max(_density(error, prior.noise * (1.0 + leverage)), as_new) < rates.floor
 
-    def _sit_down(self, seat: int, gram: FloatArray, moment: FloatArray, count: float) -> None:
-        seats = self.users.seats
-        seats.gram[seat], seats.moment[seat], seats.count[seat] = gram, moment, count
-
     def withdraw(self, row: int) -> None:
         """Take a segment on probation out of the model it was put to."""
-        models, users, seats = self.models, self.users, self.users.seats
-        seat, model = users.seat[row], int(users.model[row])
-        if seats.placed[seat]:
-            seats.placed[seat] = 0.0
+        models, users, model = self.models, self.users, int(self.users.model[row])
+        if users.placed[row]:
+            gram, moment, count = users.segment(row)
+            users.placed[row] = False
             models.guests[model] -= 1
-            models.add(model, seats.gram[seat], seats.moment[seat], -seats.count[seat])
+            models.add(model, gram, moment, -count)
             self._close_if_empty(model)
         users.model[row] = NONE
 
     def _place(self, row: int) -> bool:
         """Put a segment where the evidence is largest; tell whether its user has changed."""
-        models, users, seats = self.models, self.users, self.users.seats
-        seat, rows = users.seat[row], models.live
-        gains = models.gains(rows, seats.gram[seat], seats.moment[seat])
+        models, users = self.models, self.users
+        segment, rows = users.segment(row), models.live
+        gains = models.gains(rows, segment.gram, segment.moment)
         chances = weighed(gains + self._log_prior(int(users.home[row]), rows))
         weight = np.zeros(models.rows)
         weight[rows] = chances
-        users.beliefs.widen(models.room)
         users.doubt_with(row, weight)
         model = int(rows[chances.argmax()])
-        if self._is_settled(seats.count[seat], models.count[model], chances.max()):
+        if self._is_settled(segment.size, models.count[model], chances.max()):
             return self._settle(row, model, float(chances.max()))
         self._stay(row, model)
         return False
@@ -324,39 +324,34 @@ class Chart:
 
     def _stay(self, row: int, model: int) -> None:
         """Leave a segment on probation; it counts with its model unless that is firm."""
-        models, users, seats = self.models, self.users, self.users.seats
+        models, users = self.models, self.users
         young = len(models.live) - 1 - len(models.established)
         if model == NEW:
             if young >= YOUNG:
                 return
             model = models.found(self.clock)
-            users.beliefs.widen(models.room)
-            users.disbelieve(model)
         users.model[row] = model
-        seat = users.seat[row]
         if models.count[model] < FIRM * self.dim:
-            seats.placed[seat] = 1.0
+            users.placed[row] = True
             models.guests[model] += 1
-            models.add(model, seats.gram[seat], seats.moment[seat], seats.count[seat])
+            models.add(model, *users.segment(row))
 
     def _settle(self, row: int, model: int, chance: float) -> bool:
         """Locate a user on a model; tell whether they have changed."""
         models, users, rates = self.models, self.users, self.rates
-        seats, seat, home = users.seats, users.seat[row], int(users.home[row])
+        (gram, moment, count), home = users.segment(row), int(users.home[row])
         rates.settled += 1
         rates.founded += int(models.count[model] < self.dim)
         if model == NEW:
             model = models.found(self.clock)
-            users.beliefs.widen(models.room)
-            users.disbelieve(model)
             self._retire()
         models.users[model] += 1
-        models.add(model, seats.gram[seat], seats.moment[seat], seats.count[seat])
+        models.add(model, gram, moment, count)
         models.visited[model] = self.clock
         if home != model:
             users.credited[row], users.score[row] = 0.0, 0.0
-        users.credited[row] += seats.count[seat]
-        users.score[row] += seats.moment[seat] - seats.gram[seat] @ models.theta[model]
+        users.credited[row] += count
+        users.score[row] += moment - gram @ models.theta[model]
         users.due[row] = max(AGAIN * users.credited[row], self.dim)
         users.model[row], users.home[row], users.waiting[row] = model, NONE, 0
         users.since[row] = self.clock
@@ -398,7 +393,7 @@ class Chart:
         models.add(into, models.gram[other], models.moment[other], models.count[other])
         models.checked[into] = models.count[into]
         users.rename(other, into)
-        models.close(other)
+        models.close(other, into=into)
 
     def _carry_scores(self, model: int, theta: FloatArray) -> None:
         """Let what a model left unexplained of its users be what another estimate leaves."""
@@ -423,10 +418,8 @@ class Chart:
             self._close(int(unused[models.visited[unused].argmin()]))
 
     def _close(self, model: int) -> None:
-        if self.models.checked[model]:
+        if self.models.checked[model]:  # else nobody was ever located there
             self.users.leave(model)
-        else:  # nobody was ever located there: no need to look through all users
-            self.users.disbelieve(model)
         self.models.close(model)
 
     def is_shown(self, row: int) -> bool:

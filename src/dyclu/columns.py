@@ -6,6 +6,7 @@ and saved as they are. An owner declares its columns as attributes; these functi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 
 Columns = Mapping[str, tuple[tuple[int, ...], type[Any]]]
 """Name of each column -> shape and type of one row."""
+
+Parts = Mapping[str, tuple[int, ...]]
+"""Name of each part of a column -> shape of it in one row."""
 
 FIRST_ROOM = 16
 """Rows of new columns."""
@@ -44,6 +48,19 @@ def make_room(owner: object, columns: Columns, rows: int) -> None:
             wider = np.zeros((room, *column.shape[1:]), column.dtype)
             wider[: len(column)] = column
             setattr(owner, name, wider)
+
+
+def part(owner: object, packed: str, parts: Parts) -> None:
+    """Let what lies side by side in the rows of one column be columns too: views of it.
+
+    To be done whenever the column was made anew. A kernel that needs many of the parts is called
+    with one array, and a row of them is in one place.
+    """
+    column, start = getattr(owner, packed), 0
+    for name, shape in parts.items():
+        end = start + math.prod(shape)
+        setattr(owner, name, column[:, start:end].reshape(len(column), *shape))
+        start = end
 
 
 def copy(owner: object, columns: Columns, row: int, onto: int) -> None:

@@ -70,6 +70,9 @@ class Prior:
 
     def posterior(self, gram: FloatArray, moment: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean and covariance (in units of σ²) of θ: ``A_λ⁻¹(b + λ₀μ)`` and ``A_λ⁻¹``."""
+        theta, inverse = np.empty(len(moment)), np.empty(gram.shape)
+        if kernels().posterior(gram, moment, self.mean, self.ridge, theta, inverse):
+            return theta, inverse
         inverse = solve(gram, np.eye(len(moment)), ridge=self.ridge)
         return self.mean + inverse @ (moment - gram @ self.mean), inverse
 

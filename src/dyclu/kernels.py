@@ -38,6 +38,32 @@ UNLIKE, ALIKE, UNDECIDED = 0, 1, 2
 """What is known of a pair; the undecided are those that rounding leaves without a certificate."""
 
 
+SURPRISE, SUSPECT, DOUBT, REFRESH, COMPARE, RECONSIDER = 1, 2, 4, 8, 16, 32
+"""What a located user's reward tells, to be added up: a stray; the user is probably on another
+model, or maybe; their model's inverse is to be computed afresh; it is to be compared with the other
+models; it is to be asked whether the user belongs there."""
+
+
+TALLY = ("count", "evidence", "checked", "updates", "visited", "entry")
+COUNT, EVIDENCE, CHECKED, UPDATES, VISITED, ENTERING = range(6)
+"""What `attend` is told of a model, in the order of a row of numbers."""
+
+NOISE, SPREAD, HAZARD, FLOOR, CLOCK = range(5)
+"""What it is told of the surroundings, in the order of an array."""
+
+WAITING, CREDITED, DUE, SCORE = range(4)
+"""Where in a row of `ledger` numbers begin."""
+
+STALE = 1024
+"""Rank-one updates in a row before an inverse is computed afresh: rounding cannot pile up."""
+
+
+def ledger(dim: int, lag: int) -> dict[str, tuple[int, ...]]:
+    """Return what `attend` is told of a user, and in what shapes, in the order of a row."""
+    parts = {"waiting": (), "credited": (), "due": (), "score": (dim,)}
+    return parts | {"rewards": (lag,), "contexts": (lag, dim)}
+
+
 def _imported() -> Any:
     try:
         return importlib.import_module("numba")
@@ -210,6 +236,16 @@ def ucb(
 
 
 @compiled
+def ucb_best(
+    theta: FloatArray, inverse: FloatArray, arms: FloatArray, alpha: float, tie: float
+) -> tuple[int, float, float]:
+    """Return the first arm within `tie` of the best mean + width, its mean and its width."""
+    means, widths = np.empty(len(arms)), np.empty(len(arms))
+    ucb(theta, inverse, arms, alpha, means, widths)
+    return most_hopeful(means, widths, tie)
+
+
+@compiled
 def ucb_many(
     theta: FloatArray,
     inverse: FloatArray,
@@ -222,11 +258,10 @@ def ucb_many(
     width: FloatArray,
 ) -> None:
     """Set arm, mean and width of the best of each table of arms (n, K, dim), by model `rows`."""
-    means, widths = np.empty(arms.shape[1]), np.empty(arms.shape[1])
     for i in range(len(rows)):
-        ucb(theta[rows[i]], inverse[rows[i]], arms[i], alpha[i], means, widths)
-        best = first_best(means + widths, tie)
-        arm[i], mean[i], width[i] = best, means[best], widths[best]
+        arm[i], mean[i], width[i] = ucb_best(
+            theta[rows[i]], inverse[rows[i]], arms[i], alpha[i], tie
+        )
 
 
 @compiled
@@ -804,6 +839,61 @@ def compare(
 
 
 @compiled
+def invert(gram: FloatArray, ridge: float, out: FloatArray) -> bool:
+    """Set `out` to ``(A + λI)⁻¹``; tell whether that was possible.
+
+    With ``A + λI = UᵀU``: first ``U⁻ᵀ``, which is lower triangular, then ``U⁻¹U⁻ᵀ``.
+    """
+    d = len(gram)
+    factor = gram.copy()
+    for i in range(d):
+        factor[i, i] += ridge
+    if not factorise(factor):
+        return False
+    out[:] = 0.0
+    for k in range(d):
+        row, pivot = out[k], 1.0 / factor[k, k]
+        row[k] = 1.0
+        for j in range(k + 1):
+            row[j] *= pivot
+        for i in range(k + 1, d):
+            part, other = factor[k, i], out[i]
+            for j in range(k + 1):
+                other[j] -= part * row[j]
+    for k in range(d - 1, -1, -1):
+        row, pivot = out[k], 1.0 / factor[k, k]
+        for i in range(k + 1, d):
+            part, other = factor[k, i], out[i]
+            for j in range(d):
+                row[j] -= part * other[j]
+        for j in range(d):
+            row[j] *= pivot
+    return True
+
+
+@compiled
+def posterior(
+    gram: FloatArray,
+    moment: FloatArray,
+    mean: FloatArray,
+    ridge: float,
+    theta: FloatArray,
+    inverse: FloatArray,
+) -> bool:
+    """Set ``A_λ⁻¹`` and ``θ̂ = μ + A_λ⁻¹(b − Aμ)``; tell whether that was possible."""
+    if not invert(gram, ridge, inverse):
+        return False
+    rest = np.empty(len(moment))
+    times(gram, mean, rest)
+    for i in range(len(moment)):
+        rest[i] = moment[i] - rest[i]
+    times(inverse, rest, theta)
+    for i in range(len(moment)):
+        theta[i] += mean[i]
+    return True
+
+
+@compiled
 def log_evidence(
     gram: FloatArray, moment: FloatArray, mean: FloatArray, ridge: float, noise: float
 ) -> float:
@@ -849,6 +939,30 @@ def log_evidences(
 
 
 @compiled
+def flush(vector: FloatArray, smallest: float) -> float:
+    """Set numbers below `smallest` to 0, and return the vector's squared length."""
+    for i in range(len(vector)):
+        if abs(vector[i]) < smallest:
+            vector[i] = 0.0
+    return dot(vector, vector)
+
+
+@compiled
+def density(error: float, variance: float) -> float:
+    """Return the Gaussian density up to 1/√2π."""
+    return math.exp(-0.5 * error * error / variance) / math.sqrt(variance)
+
+
+@compiled
+def add_up(contexts: FloatArray, rewards: FloatArray, gram: FloatArray, moment: FloatArray) -> None:
+    """Add observations to sums, one after the other."""
+    for k in range(len(rewards)):
+        add_outer(gram, contexts[k], 1.0)
+        for i in range(len(moment)):
+            moment[i] += rewards[k] * contexts[k, i]
+
+
+@compiled
 def follow(
     theta: FloatArray,
     inverse: FloatArray,
@@ -882,8 +996,7 @@ def follow(
             variance = noise + spread * length
         else:
             variance = noise * (1.0 + leverage * held / max(count[k], 1.0))
-        density = math.exp(-0.5 * error * error / variance) / math.sqrt(variance)
-        belief[k] = weight * (density + floor)
+        belief[k] = weight * (density(error, variance) + floor)
         total += belief[k]
         if k == home:
             mine = error
@@ -909,8 +1022,7 @@ def credit(
     times(inverse, context, column)
     grown = 1.0 + max(dot(context, column), 0.0)
     error = reward - dot(theta, context)
-    variance = noise * grown
-    if math.exp(-0.5 * error * error / variance) / math.sqrt(variance) < floor:
+    if density(error, noise * grown) < floor:
         return False
     add_outer(gram, context, 1.0)
     add_outer(inverse, column, -1.0 / grown)
@@ -919,3 +1031,72 @@ def credit(
         score[i] += error * context[i]
         theta[i] += error / grown * column[i]
     return True
+
+
+@compiled
+def attend(
+    gram: FloatArray,
+    moment: FloatArray,
+    inverse: FloatArray,
+    theta: FloatArray,
+    tally: FloatArray,
+    ledger: FloatArray,
+    surroundings: FloatArray,
+    belief: FloatArray,
+    context: FloatArray,
+    reward: float,
+    row: int,
+    home: int,
+    sure: bool,
+) -> tuple[float, float, int]:
+    """Take in a reward of a located user: `follow` it, keep it, `credit` the one that waited most.
+
+    The first arrays are of models, `ledger` of users; `row` is of the user and `home` of their
+    model. A belief that is `sure` is of home alone, whatever it holds. If home is no longer the
+    likeliest, nothing is credited. Return home's error and leverage, and what is to be done now, as
+    a sum of the constants above.
+    """
+    d = len(context)
+    noise, spread, hazard = surroundings[NOISE], surroundings[SPREAD], surroundings[HAZARD]
+    floor, model, user = surroundings[FLOOR], tally[home], ledger[row]
+    lag = (len(user) - SCORE - d) // (d + 1)
+    score, rewards = user[SCORE : SCORE + d], user[SCORE + d : SCORE + d + lag]
+    contexts = user[SCORE + d + lag :].reshape(lag, d)
+    if sure:
+        belief[:] = 0.0
+        belief[home] = 1.0
+    error, leverage = follow(
+        theta, inverse[home], tally[:, COUNT], tally[:, ENTERING], belief,
+        home, context, reward, noise, spread, hazard, floor,
+    )  # fmt: skip
+    last = int(user[WAITING])
+    contexts[last] = context
+    rewards[last] = reward
+    user[WAITING] = last + 1
+    calls = SURPRISE if density(error, noise * (1.0 + leverage)) < floor else 0
+    if belief[home] < 0.5:
+        return error, leverage, calls + SUSPECT
+    if 1.0 - belief[home] > 2.0 * hazard:
+        calls += DOUBT
+    if last + 1 < lag:
+        return error, leverage, calls
+    if credit(
+        gram[home], moment[home], inverse[home], theta[home], score,
+        contexts[0], rewards[0], noise, floor,
+    ):  # fmt: skip
+        user[CREDITED] += 1.0
+        model[COUNT] += 1.0
+        model[EVIDENCE] = np.nan
+        model[UPDATES] += 1.0
+        model[VISITED] = surroundings[CLOCK]
+        if model[UPDATES] >= STALE:
+            calls += REFRESH
+        if model[COUNT] >= 2.0 * model[CHECKED]:
+            calls += COMPARE
+    for place in range(last):
+        contexts[place] = contexts[place + 1]
+        rewards[place] = rewards[place + 1]
+    user[WAITING] = last
+    if user[CREDITED] >= user[DUE]:
+        calls += RECONSIDER
+    return error, leverage, calls

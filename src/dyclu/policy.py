@@ -24,9 +24,12 @@ TIE = 1e-9
 Ids = NDArray[np.intp]
 
 
+_NO_IDS: Ids = np.empty(0, dtype=np.intp)
+
+
 def no_ids() -> Ids:
     """Return the empty list of segment ids."""
-    return np.empty(0, dtype=np.intp)
+    return _NO_IDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,18 @@ def choose(user: User, scores: Scores) -> Decision:
     return Decision(user, arm, float(mean), float(width), theta)
 
 
+def optimistic(
+    user: User, theta: FloatArray, inverse: FloatArray, arms: FloatArray, *, alpha: float
+) -> Decision:
+    """Return what `choose` makes of `ucb`, without the other arms' scores.
+
+    >>> optimistic("ana", np.array([1.0, 0.0]), np.eye(2), np.eye(2), alpha=0.5)
+    Decision(user='ana', arm=0, mean=1.0, width=0.5)
+    """
+    arm, mean, width = kernels().ucb_best(theta, inverse, arms, alpha, TIE)
+    return Decision(user, arm, mean, width, theta=theta)
+
+
 def solve(gram: FloatArray, right: FloatArray, *, ridge: float) -> FloatArray:
     """Return ``(A + λI)⁻¹ R`` for right-hand sides `R` of shape (dim, n)."""
     matrix = gram.copy()

@@ -8,6 +8,7 @@ and its inverse and estimate are kept at hand.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,15 @@ from dyclu import columns
 from dyclu.columns import Columns
 from dyclu.compute import kernels
 from dyclu.evidence import Prior
-from dyclu.policy import Ids
+from dyclu.policy import TIE, Ids
 from dyclu.rates import Rates
 from dyclu.validation import FloatArray
 
-NEW = 0
-"""The row of somebody new."""
+NEW, NOBODY = 0, -1
+"""The row of somebody new, and its id."""
 
-REFRESH = 1024
-"""Rank-one updates in a row before an inverse is computed afresh: rounding cannot pile up."""
+GONE = -1
+"""The row of a model that is no more."""
 
 UNKNOWN = np.nan
 """A log evidence that has to be computed."""
@@ -44,10 +45,14 @@ class SharedModels:
         How many users are located on it.
     guests : int array of shape (room,)
         How many segments on probation are part of it.
-    id, founded, visited : int arrays of shape (room,)
-        A name for people, and when it was founded and last credited, in rewards of all users.
+    id, founded : int arrays of shape (room,)
+        A name for people, and when it was founded, in rewards of all users.
+    visited : array of shape (room,)
+        When it was last credited.
     checked : array of shape (room,)
         Its count when it was last compared with the others; 0 before anybody was located on it.
+    tally : array of shape (room, 6)
+        Count, visited, checked and what else a kernel must know, side by side.
     """
 
     gram: FloatArray
@@ -59,10 +64,12 @@ class SharedModels:
     guests: NDArray[np.int64]
     id: NDArray[np.int64]
     founded: NDArray[np.int64]
-    visited: NDArray[np.int64]
+    visited: FloatArray
     checked: FloatArray
     evidence: FloatArray
-    updates: NDArray[np.int64]
+    updates: FloatArray
+    entry: FloatArray
+    tally: FloatArray
     alive: NDArray[np.bool_]
 
     def __init__(self, dim: int, prior: Prior) -> None:
@@ -71,23 +78,22 @@ class SharedModels:
         self._columns: Columns = {
             "gram": ((dim, dim), np.float64),
             "moment": ((dim,), np.float64),
-            "count": ((), np.float64),
             "inverse": ((dim, dim), np.float64),
             "theta": ((dim,), np.float64),
             "users": ((), np.int64),
             "guests": ((), np.int64),
             "id": ((), np.int64),
             "founded": ((), np.int64),
-            "visited": ((), np.int64),
-            "checked": ((), np.float64),
-            "evidence": ((), np.float64),
-            "updates": ((), np.int64),
             "alive": ((), np.bool_),
+            "tally": ((len(kernels().TALLY),), np.float64),
         }
         columns.lay(self, self._columns)
+        self._surroundings = np.zeros(5)
+        self._part()
         self.rows, self.next_id = 1, 0
-        self._entering: FloatArray = np.zeros(1)
-        self.alive[NEW] = True
+        self._row_of, self.merged = {NOBODY: NEW}, dict[int, int]()
+        self._entering_known = False
+        self.alive[NEW], self.id[NEW] = True, NOBODY
         self._look()
         self.retune(prior)
 
@@ -112,9 +118,11 @@ class SharedModels:
         row = int(gone[0]) if len(gone) else self.rows
         self.rows = max(self.rows, row + 1)
         columns.make_room(self, self._columns, self.rows)
+        self._part()
         columns.clear(self, self._columns, row)
         self.alive[row], self.id[row] = True, self.next_id
         self.founded[row] = self.visited[row] = clock
+        self._row_of[self.next_id] = row
         self.next_id += 1
         self._look()
         return row
@@ -143,30 +151,45 @@ class SharedModels:
         self.count[row] += 1
         self.evidence[row] = UNKNOWN
         self.updates[row] += 1
-        if self.updates[row] >= REFRESH:
+        if self.updates[row] >= kernels().STALE:
             self.refresh(row)
         return True
 
-    def follow(
-        self, home: int, belief: FloatArray, context: FloatArray, reward: float, rates: Rates
-    ) -> tuple[float, float]:
-        """Let a belief over the models take in a reward; return home's error and leverage."""
-        n, prior = self.rows, self.prior
-        error, leverage = kernels().follow(
-            self.theta[:n], self.inverse[home], self.count[:n], self.entering(rates), belief,
-            home, context, reward, prior.noise, prior.spread, rates.hazard, rates.floor,
-        )  # fmt: skip
-        return error, leverage
+    def choose_many(
+        self, rows: Ids, arms: FloatArray, *, alpha: float
+    ) -> tuple[Ids, FloatArray, FloatArray]:
+        """Return the best of each table of arms (n, K, dim) by a model each, its mean and width."""
+        n = len(rows)
+        arm, mean, width = np.empty(n, np.intp), np.empty(n), np.empty(n)
+        kernels().ucb_many(
+            self.theta, self.inverse, rows, arms, np.full(n, alpha), TIE, arm, mean, width
+        )
+        return arm, mean, width
+
+    def surroundings(self, rates: Rates, clock: int) -> FloatArray:
+        """Return what a kernel must know besides the models: noise, spread and the rest."""
+        told, prior = self._surroundings, self.prior
+        if not self._entering_known:
+            self.entering(rates)
+        # One by one, because that is quicker than all at once.
+        told[0], told[1], told[2] = prior.noise, prior.spread, rates.hazard
+        told[3], told[4] = rates.floor, clock
+        return told
 
     def entering(self, rates: Rates) -> FloatArray:
-        """Return how likely a newcomer is to be on each model; young ones do not count."""
-        novelty = rates.novelty(len(self._established))
-        if self._entering[NEW] != novelty / (novelty + len(self._established)):
-            self._entering = np.zeros(self.rows)
-            self._entering[self._established] = 1.0
-            self._entering[NEW] = novelty
-            self._entering /= novelty + len(self._established)
-        return self._entering
+        """Return how likely a newcomer is to be on each model; young ones do not count.
+
+        That is computed when a model has changed, or the prior, and kept until the next one does.
+        """
+        entering = self.entry[: self.rows]
+        if not self._entering_known:
+            novelty = rates.novelty(len(self._established))
+            entering[:] = 0.0
+            entering[self._established] = 1.0
+            entering[NEW] = novelty
+            entering /= novelty + len(self._established)
+            self._entering_known = True
+        return entering
 
     def refresh(self, row: int) -> None:
         """Compute afresh what follows from a model's sums."""
@@ -178,19 +201,38 @@ class SharedModels:
 
     def retune(self, prior: Prior) -> None:
         """Let another prior hold."""
-        self.prior = prior
+        self.prior, self._entering_known = prior, False
         for row in self.live:
             self.refresh(row)
 
-    def close(self, row: int) -> None:
-        """Remove a model."""
+    def close(self, row: int, *, into: int | None = None) -> None:
+        """Remove a model; where it was merged `into` another one, it goes by that from now on."""
+        id = int(self.id[row])
+        del self._row_of[id]
+        if into is not None:
+            self.merged[id] = int(self.id[into])
         columns.clear(self, self._columns, row)
+        while not self.alive[self.rows - 1]:
+            self.rows -= 1
         self._look()
+
+    def rows_of(self, ids: Iterable[int]) -> list[int]:
+        """Return the rows of models, or of those they were merged into; `GONE` where none is."""
+        return [self._row_of.get(id, GONE) for id in (map(self._now, ids) if self.merged else ids)]
+
+    def _now(self, id: int) -> int:
+        while id in self.merged:
+            id = self.merged[id]
+        return id
 
     def known(self, rows: Ids) -> FloatArray:
         """Return the models' log evidence."""
-        for row in rows[np.isnan(self.evidence[rows])]:
-            self.evidence[row] = self.prior.log_evidence(self.gram[row], self.moment[row])
+        unknown = rows[np.isnan(self.evidence[rows])]
+        if len(unknown):
+            nothing = np.zeros((self.dim, self.dim)), np.zeros(self.dim)
+            self.evidence[unknown] = self.prior.log_evidences(
+                self.gram, self.moment, unknown, *nothing
+            )
         return self.evidence[rows]
 
     def gains(self, rows: Ids, gram: FloatArray, moment: FloatArray) -> FloatArray:
@@ -201,15 +243,22 @@ class SharedModels:
     def _look(self) -> None:
         self._live = np.flatnonzero(self.alive[: self.rows])
         self._established = self._live[self.count[self._live] >= self.established_at]
-        self._entering = np.zeros(self.rows)
+        self._entering_known = False
+
+    def _part(self) -> None:
+        columns.part(self, "tally", dict.fromkeys(kernels().TALLY, ()))
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""
-        state = {"rows": self.rows, "next_id": self.next_id}
+        merged = list(self.merged.items())
+        state = {"rows": self.rows, "next_id": self.next_id, "merged": merged}
         return state, columns.dump(self, self._columns, self.rows)
 
     def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]], prior: Prior) -> None:
         """Put back what `dump` returned."""
         self.rows, self.next_id, self.prior = state["rows"], state["next_id"], prior
+        self.merged = dict(state["merged"])
         columns.fill(self, self._columns, self.rows, arrays)
+        self._part()
         self._look()
+        self._row_of = dict(zip(self.id[self._live].tolist(), self._live.tolist(), strict=True))

@@ -41,6 +41,10 @@ LONGEST_NAME = 256
 LARGEST_PLAIN = 2**63
 """Whole numbers up to it need no further look."""
 
+_FLOAT64 = np.dtype(np.float64)
+# An array, because comparing with one is quicker than with a number.
+_SMALLEST = np.array(SMALLEST)
+
 
 def as_user(user: Hashable) -> User:
     """Return the user's name as a plain `str` or `int`; ``"1"`` and ``1`` are two people."""
@@ -83,20 +87,25 @@ def as_arms(arms: ArrayLike, dim: int) -> FloatArray:
         )
     if len(table) == 0:
         raise ShapeError("arms are empty, expected at least one; there is nothing to choose from")
-    _check_features(table, dim, "arms")
+    if table.shape[1] != dim:
+        raise _wrong_features(table, dim, "arms")
     return table
 
 
-def as_context(context: ArrayLike, dim: int) -> FloatArray:
-    """Return the context of the chosen arm as a fresh ``(dim,)`` array."""
+def as_context(context: ArrayLike, dim: int, *, flush: bool = True) -> FloatArray:
+    """Return the context of the chosen arm as a fresh ``(dim,)`` array.
+
+    Who says no to `flush` will set features below `SMALLEST` to 0 by a kernel, which is quicker.
+    """
     vector = as_floats(context, "context", largest=LARGEST_FEATURE)
     if vector.ndim != 1:
         raise ShapeError(
             f"context has shape {vector.shape}, expected ({dim},); "
             "pass the row of the chosen arm, arms[decision.arm]"
         )
-    _check_features(vector, dim, "context")
-    return _flushed(vector)
+    if len(vector) != dim:
+        raise _wrong_features(vector, dim, "context")
+    return _flushed(vector) if flush else vector
 
 
 def as_reward(reward: Any) -> float:
@@ -130,7 +139,8 @@ def as_tables(arms: ArrayLike, users: int, dim: int) -> FloatArray:
             f"arms have shape {tables.shape}, expected ({users}, number of arms, {dim}); "
             "pass one table of arms per user, all of the same length"
         )
-    _check_features(tables, dim, "arms")
+    if tables.shape[2] != dim:
+        raise _wrong_features(tables, dim, "arms")
     return tables
 
 
@@ -144,7 +154,8 @@ def as_contexts(contexts: ArrayLike, users: int, dim: int) -> FloatArray:
             f"contexts have shape {table.shape}, expected ({users}, {dim}); "
             "pass the row of the chosen arm of each user"
         )
-    _check_features(table, dim, "contexts")
+    if table.shape[1] != dim:
+        raise _wrong_features(table, dim, "contexts")
     return _flushed(table)
 
 
@@ -229,6 +240,19 @@ def as_number(value: Any, name: str, expected: str) -> float:
 
 def as_floats(value: Any, name: str, *, largest: float = LARGEST) -> FloatArray:
     """Return finite numbers of any arrangement as a fresh array."""
+    usual = type(value) is np.ndarray and value.dtype is _FLOAT64
+    floats: FloatArray = value.copy() if usual else _copied(value, name)
+    flat = floats.ravel()
+    # The sum of sizes bounds each of them, at a fraction of the cost of looking at them.
+    if len(flat) and not dasum(flat) <= largest and not np.abs(flat).max() <= largest:
+        raise NumberError(
+            f"{name} holds {_first_unusable(floats, largest)}, expected finite numbers up to "
+            f"±{largest:g}; drop or repair the observation, or rescale"
+        )
+    return floats
+
+
+def _copied(value: Any, name: str) -> FloatArray:
     if isinstance(value, np.ma.MaskedArray):
         raise KindError(
             f"{name} is a masked array, expected numbers without gaps; "
@@ -245,19 +269,11 @@ def as_floats(value: Any, name: str, *, largest: float = LARGEST) -> FloatArray:
         raise KindError(
             f"{name} is {_described(value, raw)}, expected real numbers; convert with float() first"
         )
-    floats = raw.astype(np.float64, order="C")
-    flat = floats.ravel()
-    # The sum of sizes bounds each of them, at a fraction of the cost of looking at them.
-    if len(flat) and not dasum(flat) <= largest and not np.abs(flat).max() <= largest:
-        raise NumberError(
-            f"{name} holds {_first_unusable(floats, largest)}, expected finite numbers up to "
-            f"±{largest:g}; drop or repair the observation, or rescale"
-        )
-    return floats
+    return raw.astype(np.float64, order="C")
 
 
 def _flushed(floats: FloatArray) -> FloatArray:
-    floats[np.abs(floats) < SMALLEST] = 0.0
+    floats[np.abs(floats) < _SMALLEST] = 0.0
     return floats
 
 
@@ -269,10 +285,9 @@ def _first_unusable(floats: FloatArray, largest: float) -> float:
     return float(floats[~(np.abs(floats) <= largest)].flat[0])
 
 
-def _check_features(array: FloatArray, dim: int, name: str) -> None:
+def _wrong_features(array: FloatArray, dim: int, name: str) -> ShapeError:
     features = array.shape[-1]
-    if features != dim:
-        raise ShapeError(
-            f"{name} have {features} features, this policy was built for {dim}; "
-            f"pass dim={features} or cut the {name}"
-        )
+    return ShapeError(
+        f"{name} have {features} features, this policy was built for {dim}; "
+        f"pass dim={features} or cut the {name}"
+    )

@@ -1,42 +1,77 @@
 """`Whereabouts`: what is kept of each user who is to be found on the atlas.
 
 A located user is a handful of numbers: the model, the last few observations, which are not yet
-credited to it, and the sum of what its estimate left unexplained. Whoever is on probation has a
-*seat*: the sums of a segment; whoever is in doubt has a *belief*: a weight for every model. Seats
-and beliefs are few, and used again.
+credited to it, and the sum of what its estimate left unexplained. Whoever is on probation has the
+observations of a segment in the same place, and a *seat*, for their sums, once they no longer fit:
+a stranger who came once or twice costs no more than a located user. Whoever is in doubt has a
+*belief*: weights of the models they may be on.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dyclu import columns
-from dyclu.columns import Columns
+from dyclu.columns import Columns, Parts
+from dyclu.compute import kernels
+from dyclu.shared import GONE, NEW, SharedModels
 from dyclu.validation import FloatArray, User
 
 NONE = -1
-"""No model, no seat, no belief."""
+"""No model; no segment, as of somebody located."""
+
+STANDING = -2
+"""A segment without a seat."""
+
+UNLIKELY = 0.02
+"""Weight up to which a model is not remembered as a place where somebody on probation may be: what
+a stranger costs must not grow with the models."""
 
 
-class Pool:
-    """Rows that are lent and given back."""
+class Segment(NamedTuple):
+    """Sums of a user's observations on probation."""
 
-    def __init__(self, **shapes: tuple[int, ...]) -> None:
-        self._columns: Columns = {name: (shape, np.float64) for name, shape in shapes.items()}
+    gram: FloatArray
+    moment: FloatArray
+    size: float
+
+
+class Seats:
+    """Sums of segments, in rows that are lent and given back.
+
+    Attributes
+    ----------
+    gram, moment, count : arrays of shape (room, d, d), (room, d) and (room,)
+        The sums.
+    """
+
+    gram: FloatArray
+    moment: FloatArray
+    count: FloatArray
+
+    def __init__(self, dim: int) -> None:
+        self._columns: Columns = {
+            "gram": ((dim, dim), np.float64),
+            "moment": ((dim,), np.float64),
+            "count": ((), np.float64),
+        }
         columns.lay(self, self._columns)
         self.rows = 0
         self.free: list[int] = []
 
-    def lend(self) -> int:
-        """Return a row of zeros."""
+    def lend(self, segment: Segment) -> int:
+        """Return a row that holds these sums."""
         if self.free:
-            return self.free.pop()
-        self.rows += 1
-        columns.make_room(self, self._columns, self.rows)
-        return self.rows - 1
+            row = self.free.pop()
+        else:
+            row, self.rows = self.rows, self.rows + 1
+            columns.make_room(self, self._columns, self.rows)
+        self.gram[row], self.moment[row], self.count[row] = segment
+        return row
 
     def take_back(self, row: int) -> None:
         """Clear a row for the next one."""
@@ -53,42 +88,6 @@ class Pool:
         columns.fill(self, self._columns, self.rows, arrays)
 
 
-class Seats(Pool):
-    """The segments of users on probation.
-
-    Attributes
-    ----------
-    gram, moment, count : arrays of shape (room, d, d), (room, d) and (room,)
-        The segment's sums.
-    placed : array of shape (room,)
-        1 where the sums are part of the user's model, 0 where they are only a guest's.
-    """
-
-    gram: FloatArray
-    moment: FloatArray
-    count: FloatArray
-    placed: FloatArray
-
-    def __init__(self, dim: int) -> None:
-        super().__init__(gram=(dim, dim), moment=(dim,), count=(), placed=())
-
-
-class Beliefs(Pool):
-    """Weights of models, one row per user in doubt, one column per row of `SharedModels`."""
-
-    weight: FloatArray
-
-    def __init__(self, models: int) -> None:
-        super().__init__(weight=(models,))
-
-    def widen(self, models: int) -> None:
-        """Make columns for more models."""
-        have = self.weight.shape[1]
-        if models > have:
-            self._columns = {"weight": ((models,), np.float64)}
-            self.weight = np.pad(self.weight, ((0, 0), (0, models - have)))
-
-
 class Whereabouts:
     """Users by row; row `i` of every array belongs to user `i`.
 
@@ -100,10 +99,15 @@ class Whereabouts:
         Row of the model a user is on; and, on probation, of the one they were located on before.
     since : int array of shape (room,)
         How many rewards of all users had been learnt when they came to be so.
-    seat, doubt : int arrays of shape (room,)
-        Rows of their segment and of their belief, or `NONE`.
-    waiting : int array of shape (room,)
-        How many of their observations are not yet credited.
+    seat : int array of shape (room,)
+        Row of their segment's sums; `STANDING` while it has none, `NONE` for somebody located.
+    placed : bool array of shape (room,)
+        Whether their segment is part of their model, rather than only thought to belong there.
+    ledger : array of shape (room, numbers of a user)
+        What follows, side by side.
+    waiting : array of shape (room,)
+        How many observations are kept: of a located user those not yet credited, of somebody
+        `STANDING` the segment.
     contexts, rewards : arrays of shape (room, lag, d) and (room, lag)
         These observations, oldest first.
     credited, due : float arrays of shape (room,)
@@ -111,38 +115,39 @@ class Whereabouts:
         they belong there.
     score : array of shape (room, d)
         ``Σ x (y − xᵀθ̂)`` over these: what the model's estimate left unexplained.
+    doubts : dict of int to arrays
+        By row of a user in doubt, ids of the models they may be on, and their weights.
     """
 
     model: NDArray[np.int32]
     home: NDArray[np.int32]
     since: NDArray[np.int64]
     seat: NDArray[np.int32]
-    doubt: NDArray[np.int32]
-    waiting: NDArray[np.int32]
+    placed: NDArray[np.bool_]
+    ledger: FloatArray
+    waiting: FloatArray
     contexts: FloatArray
     rewards: FloatArray
     credited: FloatArray
     due: FloatArray
     score: FloatArray
 
-    def __init__(self, dim: int, *, lag: int, models: int) -> None:
+    def __init__(self, dim: int, *, lag: int, models: SharedModels) -> None:
         self.row: dict[User, int] = {}
         self.free: list[int] = []
-        self.seats, self.beliefs = Seats(dim), Beliefs(models)
+        self.seats, self.models = Seats(dim), models
+        self.doubts: dict[int, tuple[NDArray[np.int64], FloatArray]] = {}
+        self._parts: Parts = kernels().ledger(dim, lag)
         self._columns: Columns = {
             "model": ((), np.int32),
             "home": ((), np.int32),
             "since": ((), np.int64),
             "seat": ((), np.int32),
-            "doubt": ((), np.int32),
-            "waiting": ((), np.int32),
-            "contexts": ((lag, dim), np.float64),
-            "rewards": ((lag,), np.float64),
-            "credited": ((), np.float64),
-            "due": ((), np.float64),
-            "score": ((dim,), np.float64),
+            "placed": ((), np.bool_),
+            "ledger": ((sum(map(math.prod, self._parts.values())),), np.float64),
         }
         columns.lay(self, self._columns)
+        columns.part(self, "ledger", self._parts)
 
     def __len__(self) -> int:
         return len(self.row) + len(self.free)
@@ -151,10 +156,11 @@ class Whereabouts:
         """Return the row of a user never seen, on probation with an empty segment."""
         row = self.free.pop() if self.free else len(self)
         self.row[user] = row
-        columns.make_room(self, self._columns, len(self))
-        columns.clear(self, self._columns, row)
-        self.model[row] = self.home[row] = self.doubt[row] = NONE
-        self.seat[row], self.since[row] = self.seats.lend(), clock
+        if len(self) > len(self.model):
+            columns.make_room(self, self._columns, len(self))
+            columns.part(self, "ledger", self._parts)
+        self.model[row] = self.home[row] = NONE
+        self.seat[row], self.since[row] = STANDING, clock
         return row
 
     def dismiss(self, user: User) -> None:
@@ -163,93 +169,118 @@ class Whereabouts:
         self.stand(row)
         self.be_sure(row)
         columns.clear(self, self._columns, row)
-        self.model[row] = NONE
+        self.model[row] = self.home[row] = NONE
         self.free.append(row)
 
-    def sit(self, row: int) -> int:
-        """Give a user a seat."""
-        self.seat[row] = self.seats.lend()
-        return int(self.seat[row])
+    # The segment of somebody on probation
+
+    def segment(self, row: int) -> Segment:
+        """Return the sums of a user's segment."""
+        seats, seat = self.seats, self.seat[row]
+        if seat != STANDING:
+            return Segment(seats.gram[seat], seats.moment[seat], float(seats.count[seat]))
+        waiting, (_, dim) = int(self.waiting[row]), self.score.shape
+        gram, moment = np.zeros((dim, dim)), np.zeros(dim)
+        kernels().add_up(self.contexts[row, :waiting], self.rewards[row, :waiting], gram, moment)
+        return Segment(gram, moment, float(waiting))
+
+    def extend(self, row: int, context: FloatArray, reward: float) -> None:
+        """Add an observation to a user's segment."""
+        if self.seat[row] == STANDING:
+            place = int(self.waiting[row])
+            if place < self.rewards.shape[1]:
+                self.contexts[row, place], self.rewards[row, place] = context, reward
+                self.waiting[row] += 1
+                return
+            self.sit(row, self.segment(row))
+        seats, seat = self.seats, self.seat[row]
+        seats.gram[seat] += context[:, None] * context
+        seats.moment[seat] += reward * context
+        seats.count[seat] += 1
+
+    def sit(self, row: int, segment: Segment) -> None:
+        """Let these sums be a user's segment, and nothing else."""
+        self.seat[row], self.waiting[row] = self.seats.lend(segment), 0
 
     def stand(self, row: int) -> None:
-        """Take a user's seat back."""
-        if self.seat[row] != NONE:
+        """Take back a user's seat, if they have one."""
+        if self.seat[row] >= 0:
             self.seats.take_back(int(self.seat[row]))
-            self.seat[row] = NONE
+        self.seat[row] = NONE
 
-    def doubt_with(self, row: int, weight: FloatArray) -> None:
-        """Let a user's belief be these weights, of the models' rows."""
-        if self.doubt[row] == NONE:
-            self.doubt[row] = self.beliefs.lend()
-        self.beliefs.weight[self.doubt[row], : len(weight)] = weight
+    def suspect(self, row: int, cut: int) -> None:
+        """Let what a located user's waiting observations hold from `cut` on be a segment."""
+        left = int(self.waiting[row]) - cut
+        self.contexts[row, :left] = self.contexts[row, cut : cut + left].copy()
+        self.rewards[row, :left] = self.rewards[row, cut : cut + left].copy()
+        self.seat[row], self.waiting[row] = STANDING, left
+
+    # The belief of somebody in doubt
+
+    def doubt_with(self, row: int, weight: FloatArray, *, unlikely: float = UNLIKELY) -> None:
+        """Let a user's belief be these weights of the models' rows, the unlikely ones left out."""
+        kept = weight > unlikely
+        kept[NEW] = True
+        rows = np.flatnonzero(kept)
+        self.doubts[row] = self.models.id[rows], weight[rows]
 
     def be_sure(self, row: int) -> None:
         """Let a user's belief be their model alone."""
-        if self.doubt[row] != NONE:
-            self.beliefs.take_back(int(self.doubt[row]))
-            self.doubt[row] = NONE
+        self.doubts.pop(row, None)
 
-    def belief(self, row: int, models: int) -> FloatArray:
-        """Return a copy of a user's weights of the first so many rows of models."""
-        if self.doubt[row] != NONE:
-            return self.beliefs.weight[self.doubt[row], :models].copy()
-        certain = np.zeros(models)
-        certain[self.model[row]] = 1.0
-        return certain
+    def belief(self, row: int) -> FloatArray:
+        """Return a user's weights of the models' rows."""
+        models = self.models
+        if row not in self.doubts:
+            certain = np.zeros(models.rows)
+            certain[self.model[row]] = 1.0
+            return certain
+        ids, weights = self.doubts[row]
+        # The first place is for models that are gone.
+        places = np.array(models.rows_of(ids.tolist())) - GONE
+        return np.asarray(np.bincount(places, weights, minlength=models.rows + 1)[1:], np.float64)
 
-    def remember(self, row: int, context: FloatArray, reward: float) -> None:
-        """Keep an observation, in the place after the last."""
-        place = self.waiting[row]
-        self.contexts[row, place], self.rewards[row, place] = context, reward
-        self.waiting[row] += 1
-
-    def forget_oldest(self, row: int) -> None:
-        """Move up by one place."""
-        self.contexts[row, :-1] = self.contexts[row, 1:]
-        self.rewards[row, :-1] = self.rewards[row, 1:]
-        self.waiting[row] -= 1
+    # Models that come and go
 
     def rename(self, model: int, into: int) -> None:
         """Let whoever is on a model be on another one."""
         n = len(self)
         for column in (self.model, self.home):
             column[:n][column[:n] == model] = into
-        self.beliefs.weight[:, into] += self.beliefs.weight[:, model]
-        self.beliefs.weight[:, model] = 0.0
 
     def leave(self, model: int) -> None:
-        """Let nobody be on a model that is gone, nor believe in it."""
-        n = len(self)
-        for column in (self.model, self.home):
-            column[:n][column[:n] == model] = NONE
-        self.disbelieve(model)
-
-    def disbelieve(self, model: int) -> None:
-        """Let nobody believe in a model."""
-        self.beliefs.weight[:, model] = 0.0
+        """Let nobody be on a model that is gone."""
+        self.rename(model, NONE)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""
         seats, seat_arrays = self.seats.dump()
-        beliefs, belief_arrays = self.beliefs.dump()
-        state = {
-            "users": list(self.row.items()),
-            "free": self.free,
-            "seats": seats,
-            "beliefs": beliefs,
-            "models": self.beliefs.weight.shape[1],
-        }
+        state = {"users": list(self.row), "free": self.free, "seats": seats}
         arrays = columns.dump(self, self._columns, len(self))
+        arrays["row"] = np.fromiter(self.row.values(), np.int64, len(self.row))
         arrays |= {f"seat_{name}": array for name, array in seat_arrays.items()}
-        return state, arrays | {f"belief_{name}": array for name, array in belief_arrays.items()}
+        return state, arrays | self._dump_doubts()
+
+    def _dump_doubts(self) -> dict[str, NDArray[Any]]:
+        held = list(self.doubts.values())
+        return {
+            "doubt_row": np.fromiter(self.doubts, np.int64, len(held)),
+            "doubt_size": np.array([len(ids) for ids, _ in held], np.int64),
+            "doubt_id": np.concatenate([np.empty(0, np.int64), *(ids for ids, _ in held)]),
+            "doubt_weight": np.concatenate([np.empty(0), *(weight for _, weight in held)]),
+        }
 
     def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Put back what `dump` returned."""
-        self.row, self.free = dict(state["users"]), list(state["free"])
+        self.row = dict(zip(state["users"], arrays["row"].tolist(), strict=True))
+        self.free = list(state["free"])
         columns.fill(self, self._columns, len(self), arrays)
+        columns.part(self, "ledger", self._parts)
         self.seats.fill(state["seats"], _part(arrays, "seat_"))
-        self.beliefs.widen(state["models"])
-        self.beliefs.fill(state["beliefs"], _part(arrays, "belief_"))
+        ends = np.cumsum(arrays["doubt_size"])[:-1]
+        ids, weights = (np.split(arrays[name], ends) for name in ("doubt_id", "doubt_weight"))
+        for row, *belief in zip(arrays["doubt_row"].tolist(), ids, weights, strict=False):
+            self.doubts[row] = belief[0].copy(), belief[1].copy()
 
 
 def _part(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

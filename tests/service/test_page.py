@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.crowd import crowd
+from benchmarks.tenants import crowd
 from dyclu.service.keys import digest
 from dyclu.service.state import PolicySpec
 from tests.service.browser import Browser, browser

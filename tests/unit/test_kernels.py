@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dyclu import DyClu, LinUCB, Stats, homogeneity, kernels
+from dyclu import Stats, homogeneity, kernels
 from dyclu.stats import ROUNDING, overlap
 from tests.properties.observations import SEEDS
 
@@ -42,6 +42,39 @@ def test_the_factor_is_cholesky_s(seed: int, dim: int) -> None:
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan])
 def test_what_has_no_factor_is_refused(value: float) -> None:
     assert not kernels.factorise(np.diag([1.0, value]))
+
+
+@given(SEEDS, DIMS)
+def test_the_posterior_is_that_of_the_textbook(seed: int, dim: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, mean = rng.normal(size=(dim + 1, dim)), rng.normal(size=dim)
+    A, b, ridge = X.T @ X, rng.normal(size=dim), 0.3
+    theta, inverse = np.empty(dim), np.empty((dim, dim))
+    assert kernels.posterior(A, b, mean, ridge, theta, inverse)
+    shifted = A + ridge * np.eye(dim)
+    np.testing.assert_allclose(inverse @ shifted, np.eye(dim), atol=1e-9)
+    np.testing.assert_allclose(theta, np.linalg.solve(shifted, b + ridge * mean), atol=1e-9)
+
+
+def test_what_cannot_be_inverted_is_refused() -> None:
+    assert not kernels.invert(-np.eye(2), 0.5, np.empty((2, 2)))
+
+
+def test_small_numbers_are_flushed() -> None:
+    vector = np.array([3.0, -1e-41, 1e-39, -4.0])
+    assert kernels.flush(vector, 1e-40) == 25.0
+    assert vector.tolist() == [3.0, 0.0, 1e-39, -4.0]
+
+
+@given(SEEDS, DIMS)
+def test_the_best_arm_is_that_of_all_scores(seed: int, dim: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, arms, theta = rng.normal(size=(dim, dim)), rng.normal(size=(7, dim)), rng.normal(size=dim)
+    inverse, mean, width = X.T @ X, np.empty(7), np.empty(7)
+    kernels.ucb(theta, inverse, arms, 0.4, mean, width)
+    best = kernels.first_best(mean + width, 1e-9)
+    found = kernels.ucb_best(theta, inverse, arms, 0.4, 1e-9)
+    assert found == (best, mean[best], width[best])
 
 
 def test_the_first_of_ties_is_best() -> None:
@@ -159,38 +192,34 @@ def test_without_numba_the_numbers_are_the_same_and_a_warning_says_why_it_is_slo
     assert compiled.removeprefix("[]") == plain.removeprefix("['numba']")
 
 
+FORMS = """
+import numpy as np
+from dyclu import Atlas, DyClu, LinUCB, kernels
+rng = np.random.default_rng(8)
+for policy in (DyClu(4), LinUCB(4), Atlas(4)):
+    for step in range(60):
+        arms = rng.normal(size=(5, 4))
+        forms = arms, np.asfortranarray(arms), arms[::-1], arms.astype(np.float32), arms.copy()
+        for form in forms:
+            form.flags.writeable = False
+        arm = policy.decide(step % 3, forms[step % 5]).arm
+        policy.learn(step % 3, forms[step % 5][arm], float(rng.normal()))
+        policy.decide("a stranger", arms)
+    policy.decide_many([0, 1], np.asfortranarray(rng.normal(size=(2, 5, 4))))
+    policy.learn_many([0, 1], np.asfortranarray(rng.normal(size=(2, 4))), [0.0, 1.0])
+for name, kernel in vars(kernels).items():
+    print(name, len(getattr(kernel, "signatures", ())))
+"""
+
+
 def test_however_numbers_come_each_kernel_is_compiled_once() -> None:
     """Another memory order or a read-only flag would be another type, and seconds of compiling."""
-    rng, before = np.random.default_rng(8), _signatures()
-    for policy in (DyClu(4), LinUCB(4)):
-        for step in range(60):
-            arms = rng.normal(size=(5, 4))
-            forms = (
-                arms,
-                np.asfortranarray(arms),
-                arms[::-1],
-                arms.astype(np.float32),
-                arms.copy(),
-            )
-            for form in forms:
-                form.flags.writeable = False
-            arm = policy.decide(step % 3, forms[step % 5]).arm
-            policy.learn(step % 3, forms[step % 5][arm], float(rng.normal()))
-            policy.decide("a stranger", arms)
-        policy.decide_many([0, 1], np.asfortranarray(rng.normal(size=(2, 5, 4))))
-        policy.learn_many([0, 1], np.asfortranarray(rng.normal(size=(2, 4))), [0.0, 1.0])
-    after = _signatures()
-    assert {"compare", "ridge_scores", "gather", "ucb_many", "observe_many"} <= after.keys()
-    assert {name for name, count in after.items() if count > max(1, before[name])} == set()
-
-
-def _signatures() -> dict[str, int]:
-    """Return for how many types of input each kernel has been compiled, by whatever test."""
-    return {
-        name: len(kernel.signatures)
-        for name, kernel in vars(kernels).items()
-        if hasattr(kernel, "signatures")
-    }
+    words = [sys.executable, "-c", FORMS]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    types = {name: int(count) for name, count in map(str.split, told.splitlines())}
+    used = {"compare", "ridge_scores", "gather", "ucb_many", "observe_many", "attend"}
+    assert {types[name] for name in used} == {1}
+    assert {name: count for name, count in types.items() if count > 1} == {}
 
 
 @pytest.mark.parametrize("dim", [1, 2, 9, 25])

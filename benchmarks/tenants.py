@@ -1,0 +1,55 @@
+"""A tenant's folder with many users, as a service leaves it when it stops."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from dyclu.service.records import Event, encode, line
+from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, Snapshots
+from dyclu.service.state import PolicySpec, State
+from dyclu.service.store import Journal
+from dyclu.storage import make_folder
+
+TASTES, NOISE = 10, 0.02
+FIRST, FIRST_LIFE = 100, 60
+"""Users who come first, and their rewards: enough that their tastes are known to those after."""
+
+
+def crowd(folder: Path, spec: PolicySpec, *, users: int, life: int) -> Path:
+    """Return a data folder whose tenant has learnt `life` rewards of each of so many users.
+
+    The journal holds the last line only: what is before a snapshot is not read again.
+    """
+    kept = folder / f"crowd-{spec.name}-{users}-{life}"
+    if (kept / "complete").exists():
+        return kept
+    tenant = kept / "default"
+    make_folder(tenant)
+    state = _lived(spec, users, life)
+    journal = Journal.open(tenant / JOURNAL, dim=spec.dim)
+    journal.note_served(json.dumps(asdict(spec)))
+    last = line(state.total.seq, state.total.at, Event([0.0] * spec.dim, 0.0), ref="e", user="u0")
+    journal.append([encode(last)])
+    journal.close()
+    Snapshots(tenant / SNAPSHOTS, spec).write(state, epoch=0)
+    (kept / "complete").touch()
+    return kept
+
+
+def _lived(spec: PolicySpec, users: int, life: int) -> State:
+    rng, state, seq = np.random.default_rng(0), State(spec.make()), 0
+    tastes = _unit(rng.standard_normal((TASTES, spec.dim)))
+    for user in range(users):
+        for _ in range(FIRST_LIFE if user < FIRST < users else life):
+            x, seq = _unit(rng.standard_normal((1, spec.dim)))[0], seq + 1
+            reward = float(x @ tastes[user % TASTES] + NOISE * rng.standard_normal())
+            state.apply(line(seq, seq, Event(x.tolist(), reward), ref=f"e{seq}", user=f"u{user}"))
+    return state
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
