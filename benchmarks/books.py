@@ -88,7 +88,7 @@ def _derived(gram: FloatArray, moment: FloatArray) -> Arrays:
     return {
         "inverse": inverse,
         "theta": np.einsum("nij,nj->ni", inverse, moment),
-        "spread": np.array([kernels().norm(matrix) for matrix in inverse]),
+        "spread": np.array([kernels().largest(matrix) for matrix in inverse]),
         "rank": np.full(len(gram), gram.shape[1]),
     }
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import history, machine, memory, peers, rounds, start, test
+from benchmarks import crowd, history, machine, memory, peers, rounds, start, test
 from benchmarks.picture import curves, growth
 from benchmarks.results import Effort, Results
 from benchmarks.tables import as_json, figures, sections, targets
@@ -21,12 +21,14 @@ GROUPS: Mapping[str, Callable[[Effort], Results]] = {
     "test": test.run,
     "history": history.run,
     "memory": memory.run,
+    "crowd": crowd.run,
     "start": start.run,
+    "million": crowd.run_million,
     "peers": peers.run,
 }
 """What can be run, by name."""
 
-EXTRA = ("peers",)
+EXTRA = ("million", "peers")
 """What is run only if it is named."""
 
 CACHE = Path(__file__).parent.parent / ".bench-cache"

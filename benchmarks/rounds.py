@@ -14,10 +14,10 @@ from dyclu import policies
 from dyclu.batches import BatchPolicy
 
 BARE = "bare NumPy LinUCB"
-BLOCKS = "linucb, blocks of 100"
 BLOCK = 100
+BLOCKS = {name: f"{name}, blocks of {BLOCK}" for name in ("linucb", "atlas")}
 
-LEAST = {"dyclu": 0.30, "linucb": 0.8, BLOCKS: 2.0}
+LEAST = {"dyclu": 0.30, "atlas": 0.8, "linucb": 0.8, BLOCKS["linucb"]: 2.0}
 """The least speed, in units of the bare loop's."""
 
 
@@ -28,7 +28,7 @@ def run(effort: Effort) -> Results:
     contestants: dict[str, Contestant] = {
         BARE: partial(_bare, stage),
         **{name: partial(_policy, stage, name) for name in names},
-        BLOCKS: partial(_blocks, stage),
+        **{label: partial(_blocks, stage, name) for name, label in BLOCKS.items()},
     }
     seconds = interleaved(contestants, repetitions=effort.repetitions)
     served = len(stage.turns) // SLICES * SLICES
@@ -51,8 +51,8 @@ def _policy(stage: Stage, name: str) -> list[Step]:
     return steps(stage.policy(name), stage.turns)
 
 
-def _blocks(stage: Stage) -> list[Step]:
-    return block_steps(cast(BatchPolicy, stage.policy("linucb")), stage.turns, BLOCK)
+def _blocks(stage: Stage, name: str) -> list[Step]:
+    return block_steps(cast(BatchPolicy, stage.policy(name)), stage.turns, BLOCK)
 
 
 def _row(name: str, served: int, seconds: dict[str, tuple[float, ...]]) -> Row:

@@ -64,7 +64,7 @@ def run(effort: Effort) -> Results:
 
 def batched(book: Segments, mine: int) -> Ids:
     """Return the neighbours as DyClu finds them."""
-    return neighbours(book, mine, noise=SIGMA, level=LEVEL)
+    return neighbours(book, mine, noise=SIGMA, level=LEVEL).rows
 
 
 def defined(book: Segments, mine: int) -> Ids:

@@ -8,6 +8,7 @@ the way. `docs/theory.md`, section 10, has the reasons.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ import numpy as np
 from dyclu.belief import likelihood, turning_point, weighed
 from dyclu.compute import kernels
 from dyclu.evidence import Prior
+from dyclu.policy import Ids
 from dyclu.rates import Rates
-from dyclu.shared import NEW, REFRESH, SharedModels
-from dyclu.validation import FloatArray
-from dyclu.whereabouts import NONE, Segment, Whereabouts
+from dyclu.shared import NEW, SharedModels
+from dyclu.validation import FloatArray, User
+from dyclu.whereabouts import NONE, UNLIKELY, Segment, Whereabouts
 
 FEW = 3
 """Least rewards after which somebody can be located on an established model."""
@@ -37,7 +39,7 @@ MAJORITY = 0.5
 UNUSED = 1000
 """Most established models without users that are kept for those who return."""
 
-MEANT = 0.02
+MEANT = UNLIKELY
 """Least weight of a model that arms are chosen with, on probation."""
 
 INFORMATIVE, SURE = 0.5, 0.9
@@ -84,6 +86,13 @@ class Chart:
             return self._common_view()
         return self._probation_view(row, self._chances(row))
 
+    def homes(self, users: Sequence[User]) -> Ids:
+        """Return the row of the model that each user is on for sure; `NONE` for all others."""
+        here = self.users
+        rows = np.array([here.row.get(user, NONE) for user in users], np.intp)
+        doubtful = np.array([row == NONE or row in here.doubts for row in rows.tolist()], bool)
+        return np.where(doubtful | (here.seat[rows] != NONE), NONE, here.model[rows])
+
     def _common_view(self) -> tuple[FloatArray, FloatArray]:
         """Return what is expected of somebody of whom nothing is known.
 
@@ -95,7 +104,7 @@ class Chart:
             largest = rows[models.count[rows].argmax()]
             return prior.posterior(models.gram[largest], models.moment[largest])
         if len(models.established):
-            return models.entering(self.rates) @ models.theta[: models.rows], models.inverse[NEW]
+            return models.enter(self.rates) @ models.theta[: models.rows], models.inverse[NEW]
         loud = Prior(prior.mean, prior.spread, prior.noise + prior.spread * self.rates.size)
         theta, _ = loud.posterior(models.gram[rows].sum(axis=0), models.moment[rows].sum(axis=0))
         return theta, models.inverse[NEW]
@@ -165,12 +174,8 @@ class Chart:
         home, sure = int(users.model[row]), row not in users.doubts
         belief = np.empty(models.rows) if sure else users.belief(row)
         error, leverage, calls = kernels().attend(
-            models.gram, models.moment, models.inverse, models.theta, models.count,
-            models.evidence, models.updates, models.visited, models.checked,
-            models.entering(rates),
-            users.contexts, users.rewards, users.waiting, users.credited, users.due, users.score,
-            belief, sure, row, home, x, y, models.prior.noise, models.prior.spread,
-            rates.hazard, rates.floor, self.clock, REFRESH,
+            models.gram, models.moment, models.inverse, models.theta, models.tally, users.ledger,
+            models.surroundings(rates, self.clock), belief, x, y, row, home, sure,
         )  # fmt: skip
         if leverage < INFORMATIVE:
             rates.test(error * error / (1.0 + leverage))
@@ -223,7 +228,7 @@ class Chart:
     def _likely(self, row: int, model: int) -> FloatArray:
         """Return how likely a user's waiting observations are under a model."""
         models, users, prior = self.models, self.users, self.models.prior
-        waiting = users.waiting[row]
+        waiting = int(users.waiting[row])
         contexts = users.contexts[row, :waiting]
         errors = users.rewards[row, :waiting] - contexts @ models.theta[model]
         spread = prior.spread if model == NEW else 0.0

@@ -6,6 +6,7 @@ and saved as they are. An owner declares its columns as attributes; these functi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,8 +16,14 @@ from numpy.typing import NDArray
 Columns = Mapping[str, tuple[tuple[int, ...], type[Any]]]
 """Name of each column -> shape and type of one row."""
 
+Parts = Mapping[str, tuple[int, ...]]
+"""Name of each part of a column -> shape of it in one row."""
+
 FIRST_ROOM = 16
-"""Rows of new columns; they double when they are full."""
+"""Rows of new columns."""
+
+GROWTH = 1.25
+"""By how much columns grow when they are full: little of the room is ever unused."""
 
 
 def lay(owner: object, columns: Columns) -> None:
@@ -26,14 +33,29 @@ def lay(owner: object, columns: Columns) -> None:
 
 
 def make_room(owner: object, columns: Columns, rows: int) -> None:
-    """Double the columns until they have this many rows; what they hold stays."""
+    """Let the columns have at least this many rows; what they hold stays."""
     for name in columns:
         column = getattr(owner, name)
         if len(column) < rows:
             # Zeros that nobody touches take no memory.
-            wider = np.zeros((max(rows, 2 * len(column)), *column.shape[1:]), column.dtype)
+            wider = np.zeros(
+                (max(rows, int(GROWTH * len(column))), *column.shape[1:]), column.dtype
+            )
             wider[: len(column)] = column
             setattr(owner, name, wider)
+
+
+def part(owner: object, packed: str, parts: Parts) -> None:
+    """Let what lies side by side in the rows of one column be columns too: views of it.
+
+    To be done whenever the column was made anew. A kernel that needs many of the parts is called
+    with one array, and a row of them is in one place.
+    """
+    column, start = getattr(owner, packed), 0
+    for name, shape in parts.items():
+        end = start + math.prod(shape)
+        setattr(owner, name, column[:, start:end].reshape(len(column), *shape))
+        start = end
 
 
 def copy(owner: object, columns: Columns, row: int, onto: int) -> None:

@@ -70,9 +70,10 @@ class Prior:
 
     def posterior(self, gram: FloatArray, moment: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean and covariance (in units of σ²) of θ: ``A_λ⁻¹(b + λ₀μ)`` and ``A_λ⁻¹``."""
-        inverse = np.empty(gram.shape)
-        if not kernels().invert(gram, self.ridge, inverse):
-            inverse = solve(gram, np.eye(len(moment)), ridge=self.ridge)
+        theta, inverse = np.empty(len(moment)), np.empty(gram.shape)
+        if kernels().posterior(gram, moment, self.mean, self.ridge, theta, inverse):
+            return theta, inverse
+        inverse = solve(gram, np.eye(len(moment)), ridge=self.ridge)
         return self.mean + inverse @ (moment - gram @ self.mean), inverse
 
 

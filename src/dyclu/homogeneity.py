@@ -133,17 +133,13 @@ def critical(df: ArrayLike, noise: Noise, level: float) -> NDArray[np.float64]:
     return np.where(df > 0, noise.variance * cut, math.inf)
 
 
-def critical_values(dim: int, noise: Noise, level: float) -> NDArray[np.float64]:
-    """Return `critical` for 0 to `dim` degrees of freedom, from a table that is kept.
-
-    >>> critical_values(2, Noise.known(2.0), 0.05).round(2)
-    array([  inf, 15.37, 23.97])
-    """
-    return _units(dim, noise.df, level) * (noise.variance or 1.0)
-
-
 @lru_cache(maxsize=64)
-def _units(dim: int, noise_df: float, level: float) -> NDArray[np.float64]:
+def critical_units(dim: int, noise_df: float, level: float) -> NDArray[np.float64]:
+    """Return `critical` for 0 to `dim` degrees of freedom, in units of the noise's variance; kept.
+
+    >>> critical_units(2, math.inf, 0.05).round(2)
+    array([ inf, 3.84, 5.99])
+    """
     return critical(np.arange(dim + 1), Noise(1.0, noise_df), level)
 
 

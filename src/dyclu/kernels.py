@@ -31,6 +31,9 @@ _Ids = NDArray[np.int64]
 SLACK = 1e-6
 """Relative distance a bound must keep from the critical value: more than its rounding."""
 
+BREAK = 1e3
+"""Strain that no bound on a pair survives."""
+
 UNLIKE, ALIKE, UNDECIDED = 0, 1, 2
 """What is known of a pair; the undecided are those that rounding leaves without a certificate."""
 
@@ -39,6 +42,26 @@ SURPRISE, SUSPECT, DOUBT, REFRESH, COMPARE, RECONSIDER = 1, 2, 4, 8, 16, 32
 """What a located user's reward tells, to be added up: a stray; the user is probably on another
 model, or maybe; their model's inverse is to be computed afresh; it is to be compared with the other
 models; it is to be asked whether the user belongs there."""
+
+
+TALLY = ("count", "evidence", "checked", "updates", "visited", "entering")
+COUNT, EVIDENCE, CHECKED, UPDATES, VISITED, ENTERING = range(6)
+"""What `attend` is told of a model, in the order of a row of numbers."""
+
+NOISE, SPREAD, HAZARD, FLOOR, CLOCK = range(5)
+"""What it is told of the surroundings, in the order of an array."""
+
+WAITING, CREDITED, DUE, SCORE = range(4)
+"""Where in a row of `ledger` numbers begin."""
+
+STALE = 1024
+"""Rank-one updates in a row before an inverse is computed afresh: rounding cannot pile up."""
+
+
+def ledger(dim: int, lag: int) -> dict[str, tuple[int, ...]]:
+    """Return what `attend` is told of a user, and in what shapes, in the order of a row."""
+    parts = {"waiting": (), "credited": (), "due": (), "score": (dim,)}
+    return parts | {"rewards": (lag,), "contexts": (lag, dim)}
 
 
 def _imported() -> Any:
@@ -70,6 +93,16 @@ def dot(a: FloatArray, b: FloatArray) -> float:
     for i in range(len(a)):
         total += a[i] * b[i]
     return total
+
+
+@compiled
+def two_dots(a: FloatArray, b: FloatArray, c: FloatArray, d: FloatArray) -> tuple[float, float]:
+    """Return ``aᵀb`` and ``cᵀd``, neither negative by rounding, in the time of one of them."""
+    first, second = 0.0, 0.0
+    for i in range(len(a)):
+        first += a[i] * b[i]
+        second += c[i] * d[i]
+    return max(first, 0.0), max(second, 0.0)
 
 
 @compiled
@@ -120,20 +153,45 @@ def norm(matrix: FloatArray) -> float:
 
 
 @compiled
-def factorise(matrix: FloatArray) -> bool:
-    """Overwrite the upper triangle of ``A`` by `U`, ``A = UᵀU``; tell whether that was possible."""
-    d = len(matrix)
-    for k in range(d):
-        row = matrix[k]
+def largest(matrix: FloatArray) -> float:
+    """Return a bound on a symmetric matrix's largest eigenvalue, at most ``d^⅛`` times it.
+
+    The norm of a power is that of the eigenvalues' powers: ``‖A⁴‖^¼ = (Σ λ⁸)^⅛``.
+    """
+    d, scale = len(matrix), norm(matrix)
+    if not (scale > 0.0 and math.isfinite(scale)):
+        return scale
+    power, product = matrix / scale, np.empty((d, d))
+    for _ in range(2):
+        for i in range(d):
+            times(power, power[i], product[i])
+        power, product = product, power
+    return scale * math.sqrt(math.sqrt(norm(power)))
+
+
+@compiled
+def factorise(table: FloatArray) -> bool:
+    """Overwrite ``(A | R)`` by ``(U | U⁻ᵀR)``, ``A = UᵀU``; tell whether that was possible.
+
+    `A` is as many columns as there are rows; what is left of the diagonal is not touched.
+    """
+    width = table.shape[1]
+    for k in range(len(table)):
+        row = table[k]
+        for i in range(0, k - 3, 4):
+            p, q, r, s = table[i], table[i + 1], table[i + 2], table[i + 3]
+            a, b, c, e = p[k], q[k], r[k], s[k]
+            for j in range(k, width):
+                row[j] -= (a * p[j] + b * q[j]) + (c * r[j] + e * s[j])
+        for i in range(k - k % 4, k):
+            part, other = table[i, k], table[i]
+            for j in range(k, width):
+                row[j] -= part * other[j]
         if not row[k] > 0.0:
             return False
         pivot = 1.0 / math.sqrt(row[k])
-        for j in range(k, d):
+        for j in range(k, width):
             row[j] *= pivot
-        for i in range(k + 1, d):
-            part, other = row[i], matrix[i]
-            for j in range(i, d):
-                other[j] -= part * row[j]
     return True
 
 
@@ -147,6 +205,13 @@ def first_best(scores: FloatArray, tie: float) -> int:
         if scores[i] >= best - tie:
             return i
     return 0
+
+
+@compiled
+def most_hopeful(mean: FloatArray, width: FloatArray, tie: float) -> tuple[int, float, float]:
+    """Return the first arm within `tie` of the best ``mean + width``, its mean and its width."""
+    best = first_best(mean + width, tie)
+    return best, mean[best], width[best]
 
 
 @compiled
@@ -173,8 +238,7 @@ def ucb_best(
     """Return the first arm within `tie` of the best mean + width, its mean and its width."""
     means, widths = np.empty(len(arms)), np.empty(len(arms))
     ucb(theta, inverse, arms, alpha, means, widths)
-    best = first_best(means + widths, tie)
-    return best, means[best], widths[best]
+    return most_hopeful(means, widths, tie)
 
 
 @compiled
@@ -212,30 +276,27 @@ def ridge_scores(
     With ``A_λ = UᵀU``: ``xᵀA_λ⁻¹x = ‖U⁻ᵀx‖²`` for all arms at once, and ``θ̂ = U⁻¹ U⁻ᵀ b``.
     """
     d, n = len(moment), len(arms)
-    factor = gram.copy()
+    table = np.empty((d, d + 1 + n))
     for i in range(d):
-        factor[i, i] += ridge
-    if not factorise(factor):
-        return False
-    theta[:] = moment
-    width[:] = 0.0
-    whitened = arms.T.copy()
-    for k in range(d):
-        row, pivot, line = factor[k], 1.0 / factor[k, k], whitened[k]
-        theta[k] *= pivot
+        row = table[i]
+        for j in range(d):
+            row[j] = gram[i, j]
+        row[i] += ridge
+        row[d] = moment[i]
         for a in range(n):
-            line[a] *= pivot
-            width[a] += line[a] * line[a]
-        for j in range(k + 1, d):
-            part, other = row[j], whitened[j]
-            theta[j] -= part * theta[k]
-            for a in range(n):
-                other[a] -= part * line[a]
+            row[d + 1 + a] = arms[a, i]
+    if not factorise(table):
+        return False
+    width[:] = 0.0
+    for k in range(d):
+        row = table[k]
+        theta[k] = row[d]
+        for a in range(n):
+            width[a] += row[d + 1 + a] * row[d + 1 + a]
     for k in range(d - 1, -1, -1):
-        row = factor[k]
-        for j in range(k + 1, d):
-            theta[k] -= row[j] * theta[j]
-        theta[k] /= row[k]
+        theta[k] /= table[k, k]
+        for i in range(k):
+            theta[i] -= table[i, k] * theta[k]
     for a in range(n):
         mean[a] = dot(arms[a], theta)
         width[a] = alpha * math.sqrt(width[a])
@@ -272,109 +333,6 @@ def observe(
     add_outer(inverse, column, -1.0 / (1.0 + leverage))
     times(inverse, moment, theta)
     return True
-
-
-@compiled
-def observe_many(
-    gram: FloatArray,
-    moment: FloatArray,
-    energy: FloatArray,
-    count: _Ids,
-    inverse: FloatArray,
-    theta: FloatArray,
-    rows: _Ids,
-    contexts: FloatArray,
-    rewards: FloatArray,
-    start: int,
-    most_leverage: float,
-    most_condition: float,
-    refresh: int,
-) -> int:
-    """Add observations to the models `rows`, from number `start` until one cannot be followed.
-
-    Return the number of that one, already part of the sums, or how many there are. Every `refresh`
-    observations of a model one is not followed, whatever its leverage.
-    """
-    for i in range(start, len(rows)):
-        row = rows[i]
-        energy[row] += rewards[i] * rewards[i]
-        count[row] += 1
-        most = most_leverage if count[row] % refresh else 0.0
-        if not observe(
-            gram[row], moment[row], inverse[row], theta[row],
-            contexts[i], rewards[i], most, most_condition,
-        ):  # fmt: skip
-            return i
-    return len(rows)
-
-
-@compiled
-def predict(inverse: FloatArray, theta: FloatArray, context: FloatArray) -> tuple[float, float]:
-    """Return the prediction ``xᵀϑ`` and the leverage ``xᵀA⁻x``."""
-    column = np.empty(len(context))
-    times(inverse, context, column)
-    return dot(context, theta), max(dot(context, column), 0.0)
-
-
-@compiled
-def total(
-    gram: FloatArray,
-    moment: FloatArray,
-    energy: FloatArray,
-    count: _Ids,
-    ids: _Ids,
-    grams: FloatArray,
-    moments: FloatArray,
-) -> tuple[float, int]:
-    """Set the sums of several segments, and return those that are numbers."""
-    d = moment.shape[1]
-    energies, counts = 0.0, 0
-    grams[:] = 0.0
-    moments[:] = 0.0
-    for id in ids:
-        energies += energy[id]
-        counts += count[id]
-        for i in range(d):
-            moments[i] += moment[id, i]
-            row, part = grams[i], gram[id, i]
-            for j in range(d):
-                row[j] += part[j]
-    return energies, counts
-
-
-@compiled
-def seen(
-    gram: FloatArray, inverse: FloatArray, narrow: bool, gap: FloatArray, out: FloatArray
-) -> None:
-    """Set `out` to ``A δ``.
-
-    Where a segment does not span the space, ``A A⁻ A`` stands for `A`: the gram without what
-    rounding left in directions never observed, which must not count as an observation of them.
-    """
-    times(gram, gap, out)
-    if narrow:
-        back = np.empty(len(gap))
-        times(inverse, out, back)
-        times(gram, back, out)
-
-
-@compiled
-def deviation(mine: FloatArray, other: FloatArray, ours: FloatArray, theirs: FloatArray) -> float:
-    """Return ``σ² s = (A₁δ)ᵀ (A₁ + A₂)⁻¹ A₂δ``, negative where the sum cannot be factorised."""
-    d = len(ours)
-    pooled = mine + other
-    if not factorise(pooled):
-        return -1.0
-    a, b, total = ours.copy(), theirs.copy(), 0.0
-    for k in range(d):
-        row = pooled[k]
-        a[k] /= row[k]
-        b[k] /= row[k]
-        total += a[k] * b[k]
-        for j in range(k + 1, d):
-            a[j] -= row[j] * a[k]
-            b[j] -= row[j] * b[k]
-    return max(total, 0.0)
 
 
 @compiled
@@ -440,7 +398,8 @@ def narrow_deviation(
     for i in range(d):
         for j in range(d):
             scaled[i, j] *= scale[i] * scale[j]
-    a, b, value, rank = ours * scale, theirs * scale, 0.0, 0
+    # Not the literal 0, which numba takes for a type of its own.
+    a, b, value, rank = ours * scale, theirs * scale, 0.0, min(least, 0)
     while rank < most:
         best, remainder = rank, 0.0
         for i in range(rank, d):
@@ -468,6 +427,261 @@ def narrow_deviation(
 
 
 @compiled
+def widened_rank(gram: FloatArray, context: FloatArray, rank: int, tolerance: float) -> int:
+    """Return the rank of ``A + x xᵀ``, of `A` known to be `rank`; -1 where nothing certifies it."""
+    d = len(context)
+    outer, none = np.zeros((d, d)), np.zeros(d)
+    add_outer(outer, context, 1.0)
+    return narrow_deviation(gram, outer, none, none, rank, min(rank + 1, d), tolerance)[0]
+
+
+@compiled
+def widen(
+    gram: FloatArray,
+    moment: FloatArray,
+    inverse: FloatArray,
+    theta: FloatArray,
+    context: FloatArray,
+    reward: float,
+    most_condition: float,
+) -> bool:
+    """Add an observation in a direction never observed, and follow it if that can be trusted.
+
+    With ``A w = 0`` and ``xᵀw = 1``, and ``c = A⁻x``, a generalised inverse of ``A + x xᵀ`` is
+    ``A⁻ − c wᵀ − w cᵀ + (1 + xᵀc) w wᵀ``, and ``ϑ + (y − xᵀϑ) w`` explains what ϑ did and the new
+    reward. With ``u = x − A c``, what is new in `x`, and `D` the inverse of the sum's diagonal,
+    ``(I − A⁻A) D u`` is such a `w` but for its length, as ``xᵀw = uᵀD u``.
+    """
+    d = len(context)
+    column, part, back, again = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
+    times(inverse, context, column)
+    times(gram, column, part)
+    for i in range(d):
+        size = gram[i, i] + context[i] * context[i]
+        part[i] = (context[i] - part[i]) / size if size > 0.0 else 0.0
+    times(gram, part, back)
+    times(inverse, back, again)
+    for i in range(d):
+        part[i] -= again[i]
+    error = reward - dot(context, theta)
+    add_outer(gram, context, 1.0)
+    for i in range(d):
+        moment[i] += reward * context[i]
+    along = dot(context, part)
+    if not along > 0.0:
+        return False
+    grown = 1.0 + max(dot(context, column), 0.0)
+    for i in range(d):
+        part[i] /= along
+    for i in range(d):
+        row, mine, theirs = inverse[i], grown * part[i] - column[i], part[i]
+        for j in range(d):
+            row[j] += mine * part[j] - theirs * column[j]
+        theta[i] += error * part[i]
+    return trace(gram) * trace(inverse) < most_condition
+
+
+@compiled
+def predict(
+    inverse: FloatArray, theta: FloatArray, row: int, context: FloatArray
+) -> tuple[float, float]:
+    """Return a model's prediction ``xᵀϑ`` and its leverage ``xᵀA⁻x``."""
+    column = np.empty(len(context))
+    times(inverse[row], context, column)
+    return dot(context, theta[row]), max(dot(context, column), 0.0)
+
+
+@compiled
+def extend(
+    gram: FloatArray,
+    moment: FloatArray,
+    energy: FloatArray,
+    count: _Ids,
+    inverse: FloatArray,
+    theta: FloatArray,
+    glimpse: FloatArray,
+    spread: FloatArray,
+    strain: FloatArray,
+    rank: _Ids,
+    row: int,
+    context: FloatArray,
+    reward: float,
+    spanned: bool,
+    most_condition: float,
+    refresh: int,
+    rounding: float,
+) -> bool:
+    """Add an observation to a segment, and follow it if that can be trusted, as `observe` says.
+
+    One in a new direction is followed by `widen`, until the segment spans the space.
+
+    An observation never makes an eigenvalue of ``A⁻`` larger, where it adds no direction. So a
+    bound on them stays one; it is renewed when a sixteenth to an eighth of the data is new.
+    """
+    energy[row] += reward * reward
+    count[row] += 1
+    if not spanned:
+        strain[row, 0] += BREAK
+        tolerance = rounding * (len(context) + count[row])
+        certain = widened_rank(gram[row], context, rank[row], tolerance) == rank[row] + 1
+        rank[row] += 1
+        followed = widen(
+            gram[row], moment[row], inverse[row], theta[row], context, reward, most_condition
+        )
+        return certain and followed and rank[row] < len(context)
+    expected, leverage = predict(inverse, theta, row, context)
+    trusted = most_condition if count[row] % refresh else 0.0
+    if not observe(
+        gram[row], moment[row], inverse[row], theta[row], context, reward, math.inf, trusted
+    ):
+        strain[row, 0] += BREAK
+        return False
+    strain[row, 0] += 0.5 * math.log1p(leverage)
+    strain[row, 1] += abs(reward - expected) * math.sqrt(leverage / (1.0 + leverage))
+    step = 1
+    while 16 * step <= count[row]:
+        step *= 2
+    if count[row] % step == 0:
+        spread[row] = largest(inverse[row])
+    for j in range(len(glimpse)):
+        glimpse[j, row] = theta[row, j]
+    return True
+
+
+@compiled
+def observe_many(
+    gram: FloatArray,
+    moment: FloatArray,
+    energy: FloatArray,
+    count: _Ids,
+    inverse: FloatArray,
+    theta: FloatArray,
+    rows: _Ids,
+    contexts: FloatArray,
+    rewards: FloatArray,
+    start: int,
+    most_leverage: float,
+    most_condition: float,
+    refresh: int,
+) -> int:
+    """Add observations to the models `rows`, from number `start` until one cannot be followed.
+
+    Return the number of that one, already part of the sums, or how many there are. Every `refresh`
+    observations of a model one is not followed, whatever its leverage.
+    """
+    for i in range(start, len(rows)):
+        row = rows[i]
+        energy[row] += rewards[i] * rewards[i]
+        count[row] += 1
+        most = most_leverage if count[row] % refresh else 0.0
+        if not observe(
+            gram[row], moment[row], inverse[row], theta[row],
+            contexts[i], rewards[i], most, most_condition,
+        ):  # fmt: skip
+            return i
+    return len(rows)
+
+
+@compiled
+def gather(
+    gram: FloatArray,
+    moment: FloatArray,
+    energy: FloatArray,
+    count: _Ids,
+    closed: _Ids,
+    rows: _Ids,
+    time: int,
+    grams: FloatArray,
+    moments: FloatArray,
+) -> tuple[float, int]:
+    """Add the sums of segments that were not closed by a time; return those that are numbers."""
+    d = moment.shape[1]
+    energies, counts = 0.0, 0
+    for id in rows:
+        if 0 <= closed[id] <= time:
+            continue
+        energies += energy[id]
+        counts += count[id]
+        for i in range(d):
+            moments[i] += moment[id, i]
+            row, part = grams[i], gram[id, i]
+            for j in range(d):
+                row[j] += part[j]
+    return energies, counts
+
+
+@compiled
+def same_closed(closed: _Ids, rows: _Ids, time: int, before: _Ids) -> bool:
+    """Tell whether the rows that were closed by a time are the same as before."""
+    met = 0
+    for row in rows:
+        if 0 <= closed[row] <= time:
+            if met == len(before) or before[met] != row:
+                return False
+            met += 1
+    return met == len(before)
+
+
+@compiled
+def observed(gram: FloatArray, inverse: FloatArray, out: FloatArray) -> None:
+    """Set `out` to ``A A⁻ A``, for a segment that does not span the space.
+
+    This is the gram without what rounding left in directions never observed, which must not count
+    as an observation of them.
+    """
+    column, back = np.empty(len(gram)), np.empty(len(gram))
+    for i in range(len(gram)):
+        times(inverse, gram[i], back)
+        times(gram, back, column)
+        out[i] = column
+
+
+@compiled
+def seen(
+    gram: FloatArray, inverse: FloatArray, narrow: bool, gap: FloatArray, out: FloatArray
+) -> None:
+    """Set `out` to ``A δ``, with ``A A⁻ A`` for `A` where a segment does not span the space."""
+    times(gram, gap, out)
+    if narrow:
+        back = np.empty(len(gap))
+        times(inverse, out, back)
+        times(gram, back, out)
+
+
+@compiled
+def deviation(mine: FloatArray, other: FloatArray, ours: FloatArray, theirs: FloatArray) -> float:
+    """Return ``σ² s = (A₁δ)ᵀ (A₁ + A₂)⁻¹ A₂δ``, negative where the sum cannot be factorised."""
+    d = len(ours)
+    table = np.empty((d, d + 2))
+    for i in range(d):
+        row = table[i]
+        for j in range(d):
+            row[j] = mine[i, j] + other[i, j]
+        row[d], row[d + 1] = ours[i], theirs[i]
+    if not factorise(table):
+        return -1.0
+    total = 0.0
+    for k in range(d):
+        total += table[k, d] * table[k, d + 1]
+    return max(total, 0.0)
+
+
+@compiled
+def glance(gap: FloatArray, image: FloatArray, spread: float, cut: float) -> tuple[int, float]:
+    """Tell whether two segments are alike by the matrices of one of them, if that will do.
+
+    `image` is ``A δ`` of that one, and `spread` of the other, which spans the space. Return too
+    what ``σ² s`` is at most.
+    """
+    q, square = two_dots(gap, image, image, image)
+    if q * (1 + SLACK) <= cut:
+        return ALIKE, q
+    if q * q * (1 - SLACK) > cut * (q + spread * square):
+        return UNLIKE, q
+    return UNDECIDED, q
+
+
+@compiled
 def settle(
     mine: FloatArray,
     my_inverse: FloatArray,
@@ -475,50 +689,62 @@ def settle(
     other_inverse: FloatArray,
     gap: FloatArray,
     ours: FloatArray,
+    theirs: FloatArray,
     my_rank: int,
     other_rank: int,
     cuts: FloatArray,
     tolerance: float,
-) -> int:
-    """Tell whether two segments are alike, by bounds where they decide, by solving where not."""
+) -> tuple[int, float]:
+    """Tell whether two segments are alike, by bounds where they decide, by solving where not.
+
+    Of those that are alike and span the space, return too what ``σ² s`` is at most.
+    """
     d = len(gap)
-    theirs, column = np.empty(d), np.empty(d)
-    seen(other, other_inverse, other_rank < d, gap, theirs)
-    q1, q2 = max(dot(gap, ours), 0.0), max(dot(gap, theirs), 0.0)
+    q1, q2 = two_dots(gap, ours, gap, theirs)
     highest = q1 * q2 / (q1 + q2) if q1 + q2 > 0.0 else 0.0
     least, most = max(my_rank, other_rank), min(my_rank + other_rank, d)
     df = my_rank + other_rank - most if least == d else 1
     if df == 0 or highest * (1 + SLACK) <= cuts[df]:
-        return ALIKE
+        return ALIKE, highest
     if least < d:
         rank, value = narrow_deviation(mine, other, ours, theirs, least, most, tolerance)
         if rank < 0:
-            return UNDECIDED
+            return UNDECIDED, 0.0
         df = my_rank + other_rank - rank
-        return ALIKE if df <= 0 or value <= cuts[df] else UNLIKE
+        return ALIKE if df <= 0 or value <= cuts[df] else UNLIKE, value
+    column = np.empty(d)
     if other_rank == d:
         times(other_inverse, ours, column)
         if q1 * q1 * (1 - SLACK) > cuts[df] * (q1 + dot(ours, column)):
-            return UNLIKE
+            return UNLIKE, 0.0
     if my_rank == d:
         times(my_inverse, theirs, column)
         if q2 * q2 * (1 - SLACK) > cuts[df] * (q2 + dot(theirs, column)):
-            return UNLIKE
+            return UNLIKE, 0.0
     value = deviation(mine, other, ours, theirs)
     if value < 0.0:
-        return UNDECIDED
-    return ALIKE if value <= cuts[df] else UNLIKE
+        return UNDECIDED, 0.0
+    return ALIKE if value <= cuts[df] else UNLIKE, value
 
 
 @compiled
-def glance(gap: FloatArray, ours: FloatArray, spread: float, cut: float) -> int:
-    """Tell whether a segment that spans the space is like mine, without its matrices."""
-    q1 = max(dot(gap, ours), 0.0)
-    if q1 * (1 + SLACK) <= cut:
-        return ALIKE
-    if q1 * q1 * (1 - SLACK) > cut * (q1 + spread * dot(ours, ours)):
-        return UNLIKE
-    return UNDECIDED
+def distances(glimpse: FloatArray, vector: FloatArray, size: int) -> FloatArray:
+    """Return the squared distances of `size` vectors from one, in their first features."""
+    squares = np.zeros(size)
+    for j in range(len(glimpse)):
+        value, row = vector[j], glimpse[j]
+        for i in range(size):
+            squares[i] += (value - row[i]) * (value - row[i])
+    return squares
+
+
+@compiled
+def lasts(grown: float, shifted: float, cut: float) -> bool:
+    """Tell whether a pair is alike by a bound from when it was looked at last."""
+    if not (grown < BREAK / 2 and shifted < math.inf):
+        return False
+    root = math.exp(grown) * shifted
+    return root * root <= cut
 
 
 @compiled
@@ -526,39 +752,81 @@ def compare(
     gram: FloatArray,
     inverse: FloatArray,
     theta: FloatArray,
+    glimpse: FloatArray,
     spread: FloatArray,
+    strain: FloatArray,
     rank: _Ids,
     count: _Ids,
     size: int,
     mine: int,
-    cuts: FloatArray,
+    units: FloatArray,
+    variance: float,
     rounding: float,
+    known: _Ids,
+    bounds: FloatArray,
     alike: _Ids,
+    fresh: FloatArray,
     undecided: _Ids,
 ) -> tuple[int, int]:
-    """Set the ids of the segments like mine and of those left undecided, and return how many."""
+    """Set the rows of the segments like mine and of those left undecided, and return how many.
+
+    `known` are rows that were like mine before, with the `bounds` of each pair at that time; the
+    bounds of those that are like mine now are set in `fresh`.
+    """
     d = theta.shape[1]
-    found, left = 0, 0
-    gap, ours = np.empty(d), np.empty(d)
-    my_rank = rank[mine]
+    found, left, next = 0, 0, 0
+    gap, ours, theirs = np.empty(d), np.empty(d), np.empty(d)
+    my_gram, my_rank = gram[mine], rank[mine]
+    cuts, far = units * variance, np.empty(0)
+    cut = cuts[my_rank] / (1 + SLACK)
+    if my_rank == d:
+        far = distances(glimpse, theta[mine], size)
+    else:
+        my_gram = np.empty((d, d))
+        observed(gram[mine], inverse[mine], my_gram)
     for i in range(size):
+        grown, shifted = strain[mine, 0] + strain[i, 0], strain[mine, 1] + strain[i, 1]
+        if next < len(known) and known[next] == i:
+            start, offset = bounds[next, 0], bounds[next, 1]
+            next += 1
+            if lasts(grown - start, offset + shifted, cut):
+                alike[found], fresh[found, 0], fresh[found, 1] = i, start, offset
+                found += 1
+                continue
+        full, apart = my_rank == d and rank[i] == d, math.inf
+        if full:
+            apart = cuts[d] * (1 + SLACK) * (spread[mine] + spread[i])
+            if far[i] > apart:
+                continue
         for j in range(d):
             gap[j] = theta[mine, j] - theta[i, j]
-        full, cut = rank[i] == d, cuts[my_rank] * (1 + SLACK)
-        if full and my_rank == d and dot(gap, gap) > cut * (spread[mine] + spread[i]):
+        if dot(gap, gap) > apart:
             continue
-        seen(gram[mine], inverse[mine], my_rank < d, gap, ours)
-        verdict = glance(gap, ours, spread[i], cuts[my_rank]) if full else UNDECIDED
+        verdict, most = UNDECIDED, 0.0
+        # Whoever has seen less decides, nearly: the other's estimate is exact beside theirs.
+        theirs_first = my_rank == d and count[i] < count[mine]
         if i == mine:
             verdict = ALIKE
-        elif verdict == UNDECIDED:
+        elif theirs_first:
+            seen(gram[i], inverse[i], rank[i] < d, gap, theirs)
+            verdict, most = glance(gap, theirs, spread[mine], cuts[rank[i]])
+        else:
+            times(my_gram, gap, ours)
+            if rank[i] == d:
+                verdict, most = glance(gap, ours, spread[i], cuts[my_rank])
+        if verdict == UNDECIDED:
+            if theirs_first:
+                times(my_gram, gap, ours)
+            else:
+                seen(gram[i], inverse[i], rank[i] < d, gap, theirs)
             tolerance = rounding * (d + count[mine] + count[i])
-            verdict = settle(
-                gram[mine], inverse[mine], gram[i], inverse[i], gap, ours,
+            verdict, most = settle(
+                gram[mine], inverse[mine], gram[i], inverse[i], gap, ours, theirs,
                 my_rank, rank[i], cuts, tolerance,
             )  # fmt: skip
         if verdict == ALIKE:
-            alike[found] = i
+            alike[found], fresh[found, 0] = i, grown
+            fresh[found, 1] = math.sqrt(most) - shifted if full else math.inf
             found += 1
         elif verdict == UNDECIDED:
             undecided[left] = i
@@ -596,6 +864,28 @@ def invert(gram: FloatArray, ridge: float, out: FloatArray) -> bool:
                 row[j] -= part * other[j]
         for j in range(d):
             row[j] *= pivot
+    return True
+
+
+@compiled
+def posterior(
+    gram: FloatArray,
+    moment: FloatArray,
+    mean: FloatArray,
+    ridge: float,
+    theta: FloatArray,
+    inverse: FloatArray,
+) -> bool:
+    """Set ``A_λ⁻¹`` and ``θ̂ = μ + A_λ⁻¹(b − Aμ)``; tell whether that was possible."""
+    if not invert(gram, ridge, inverse):
+        return False
+    rest = np.empty(len(moment))
+    times(gram, mean, rest)
+    for i in range(len(moment)):
+        rest[i] = moment[i] - rest[i]
+    times(inverse, rest, theta)
+    for i in range(len(moment)):
+        theta[i] += mean[i]
     return True
 
 
@@ -642,6 +932,15 @@ def log_evidences(
         row = rows[i]
         together, moments = gram[row] + more_gram, moment[row] + more_moment
         out[i] = log_evidence(together, moments, mean, ridge, noise)
+
+
+@compiled
+def flush(vector: FloatArray, smallest: float) -> float:
+    """Set numbers below `smallest` to 0, and return the vector's squared length."""
+    for i in range(len(vector)):
+        if abs(vector[i]) < smallest:
+            vector[i] = 0.0
+    return dot(vector, vector)
 
 
 @compiled
@@ -736,73 +1035,64 @@ def attend(
     moment: FloatArray,
     inverse: FloatArray,
     theta: FloatArray,
-    count: FloatArray,
-    evidence: FloatArray,
-    updates: _Ids,
-    visited: _Ids,
-    checked: FloatArray,
-    entering: FloatArray,
-    contexts: FloatArray,
-    rewards: FloatArray,
-    waiting: NDArray[np.int32],
-    credited: FloatArray,
-    due: FloatArray,
-    score: FloatArray,
+    tally: FloatArray,
+    ledger: FloatArray,
+    surroundings: FloatArray,
     belief: FloatArray,
-    sure: bool,
-    row: int,
-    home: int,
     context: FloatArray,
     reward: float,
-    noise: float,
-    spread: float,
-    hazard: float,
-    floor: float,
-    clock: int,
-    refresh: int,
+    row: int,
+    home: int,
+    sure: bool,
 ) -> tuple[float, float, int]:
     """Take in a reward of a located user: `follow` it, keep it, `credit` the one that waited most.
 
-    The first arrays are of models, then come those of users; `row` is of the user and `home` of
-    their model. A belief that is `sure` is of home alone, whatever it holds. If home is no longer
-    the likeliest, nothing is credited. Return home's error and leverage, and what is to be done
-    now, as a sum of the constants above.
+    The first arrays are of models, `ledger` of users; `row` is of the user and `home` of their
+    model. A belief that is `sure` is of home alone, whatever it holds. If home is no longer the
+    likeliest, nothing is credited. Return home's error and leverage, and what is to be done now, as
+    a sum of the constants above.
     """
+    d = len(context)
+    noise, spread, hazard = surroundings[NOISE], surroundings[SPREAD], surroundings[HAZARD]
+    floor, model, user = surroundings[FLOOR], tally[home], ledger[row]
+    lag = (len(user) - SCORE - d) // (d + 1)
+    score, rewards = user[SCORE : SCORE + d], user[SCORE + d : SCORE + d + lag]
+    contexts = user[SCORE + d + lag :].reshape(lag, d)
     if sure:
         belief[:] = 0.0
         belief[home] = 1.0
     error, leverage = follow(
-        theta, inverse[home], count, entering, belief,
+        theta, inverse[home], tally[:, COUNT], tally[:, ENTERING], belief,
         home, context, reward, noise, spread, hazard, floor,
     )  # fmt: skip
-    mine, said, held = contexts[row], rewards[row], waiting[row]
-    mine[held] = context
-    said[held] = reward
-    waiting[row] = held + 1
+    last = int(user[WAITING])
+    contexts[last] = context
+    rewards[last] = reward
+    user[WAITING] = last + 1
     calls = SURPRISE if density(error, noise * (1.0 + leverage)) < floor else 0
     if belief[home] < 0.5:
         return error, leverage, calls + SUSPECT
     if 1.0 - belief[home] > 2.0 * hazard:
         calls += DOUBT
-    if held + 1 < len(said):
+    if last + 1 < lag:
         return error, leverage, calls
     if credit(
-        gram[home], moment[home], inverse[home], theta[home], score[row],
-        mine[0], said[0], noise, floor,
+        gram[home], moment[home], inverse[home], theta[home], score,
+        contexts[0], rewards[0], noise, floor,
     ):  # fmt: skip
-        count[home] += 1.0
-        evidence[home] = np.nan
-        updates[home] += 1
-        credited[row] += 1.0
-        visited[home] = clock
-        if updates[home] >= refresh:
+        user[CREDITED] += 1.0
+        model[COUNT] += 1.0
+        model[EVIDENCE] = np.nan
+        model[UPDATES] += 1.0
+        model[VISITED] = surroundings[CLOCK]
+        if model[UPDATES] >= STALE:
             calls += REFRESH
-        if count[home] >= 2.0 * checked[home]:
+        if model[COUNT] >= 2.0 * model[CHECKED]:
             calls += COMPARE
-    for place in range(held):
-        mine[place] = mine[place + 1]
-        said[place] = said[place + 1]
-    waiting[row] = held
-    if credited[row] >= due[row]:
+    for place in range(last):
+        contexts[place] = contexts[place + 1]
+        rewards[place] = rewards[place + 1]
+    user[WAITING] = last
+    if user[CREDITED] >= user[DUE]:
         calls += RECONSIDER
     return error, leverage, calls

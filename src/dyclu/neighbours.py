@@ -11,6 +11,16 @@ lies between bounds that need no factorisation:
 - ``σ² s ≤ q₁ q₂ / (q₁ + q₂)``: the statistic is the minimum of ``‖ϑ − ϑ₁‖²_A₁ + ‖ϑ − ϑ₂‖²_A₂`` over
   all ϑ, and this the minimum over those on the line from ϑ₁ to ϑ₂.
 
+A pair that was alike need not be looked at again for a while. An observation added to the first
+segment, of leverage ``h = xᵀA₁⁻x`` and error ``e = y − xᵀϑ₁``, turns the statistic into the minimum
+over ϑ of the same sum and ``(y − xᵀϑ)²``, less ``e² / (1 + h)``. At the old minimum,
+``|y − xᵀϑ| ≤ |e| + √(h σ² s)``, again by Cauchy-Schwarz, and so
+
+    ``√(σ² s') ≤ √(1 + h) √(σ² s) + |e| √(h / (1 + h))``.
+
+The book sums up the logarithms of the factors and the summands of every segment (`strain`); with
+what they were when the pair was last looked at, they bound the statistic now, without its matrices.
+
 Only pairs that the bounds leave open are factorised, and where neither segment spans the space the
 same elimination certifies the rank of their sum: `kernels.compare`. The definition itself is asked
 about the very few pairs where rounding denies a certificate.
@@ -18,18 +28,28 @@ about the very few pairs where rounding denies a certificate.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dyclu.compute import kernels
-from dyclu.homogeneity import critical_values, homogeneity
+from dyclu.homogeneity import critical_units, homogeneity
 from dyclu.noise import Noise
 from dyclu.policy import Ids
 from dyclu.segments import Segments
 from dyclu.stats import ROUNDING
+from dyclu.validation import FloatArray
 
 
-def neighbours(book: Segments, mine: int, *, noise: Noise, level: float) -> Ids:
-    """Return the rows of all segments, open and closed, that are homogeneous with mine (line 17).
+class Neighbours(NamedTuple):
+    """The rows of all segments like one, in order, and bounds on how far each is from it."""
+
+    rows: Ids
+    bounds: FloatArray
+
+
+def neighbours(book: Segments, mine: int, *, noise: Noise, level: float) -> Neighbours:
+    """Return all segments, open and closed, that are homogeneous with mine (line 17).
 
     Parameters
     ----------
@@ -42,16 +62,22 @@ def neighbours(book: Segments, mine: int, *, noise: Noise, level: float) -> Ids:
     level : float
         Chance of leaving out a segment that does share my parameter.
     """
-    size, cuts = len(book), critical_values(book.dim, noise, level)
-    alike, undecided = np.empty(size, np.intp), np.empty(size, np.intp)
+    size, units = len(book), critical_units(book.dim, noise.df, level)
+    (known, bounds), (alike, fresh, undecided) = book.known(mine), book.space
     found, left = kernels().compare(
-        book.gram, book.inverse, book.theta, book.spread, book.rank, book.count,
-        size, mine, cuts, ROUNDING, alike, undecided,
+        book.gram, book.inverse, book.theta, book.glimpse, book.spread, book.strain, book.rank,
+        book.count, size, mine, units, noise.variance or 1.0, ROUNDING,
+        known, bounds, alike, fresh, undecided,
     )  # fmt: skip
-    rows = alike[:found].copy()
-    if left:
-        rows = np.sort(np.append(rows, _defined(book, mine, undecided[:left], noise, level)))
-    return rows
+    same = Neighbours(alike[:found].copy(), fresh[:found].copy())
+    return _joined(same, _defined(book, mine, undecided[:left], noise, level)) if left else same
+
+
+def _joined(same: Neighbours, more: Ids) -> Neighbours:
+    rows = np.append(same.rows, more)
+    bounds = np.append(same.bounds, np.full((len(more), 2), np.inf), axis=0)
+    order = np.argsort(rows)
+    return Neighbours(rows[order], bounds[order])
 
 
 def _defined(book: Segments, mine: int, others: Ids, noise: Noise, level: float) -> Ids:

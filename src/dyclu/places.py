@@ -48,7 +48,8 @@ class Location:
     since : int
         How many rewards of all users had been learnt when it came to be so.
     belief : dict of int to float
-        Chances of the models they may be on, those below 0.1 % left out.
+        Chances of the models they may be on; those below 0.1 % are left out, and those up to 2 %
+        while they are on probation.
     new : float
         Chance that they are on no known model.
     """

@@ -89,9 +89,10 @@ class Rates:
 
     def hear(self, reward: float, length: float) -> None:
         """Count a reward, and its context's squared length."""
-        trusted = self.heard >= SETTLED and self.energy > 0
-        most = LARGEST_REWARD * self.scale if trusted else math.inf
-        self.energy += min(reward * reward, most)
+        square = reward * reward
+        if self.heard >= SETTLED and self.energy > 0:
+            square = min(square, LARGEST_REWARD * self.scale)
+        self.energy += square
         self.length += length
         self.heard += 1
 

@@ -6,19 +6,18 @@ the estimate is ``θ̂ = A_λ⁻¹ b``, and an arm `x` is worth at most ``xᵀθ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dposv
 
 from dyclu.compute import kernels
-from dyclu.policy import TIE, Decision, first_best
+from dyclu.policy import TIE, Decision
 from dyclu.stats import Stats
 from dyclu.validation import FloatArray, User
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
+class Scores(NamedTuple):
     """Estimates for K arms.
 
     Attributes
@@ -68,10 +67,9 @@ def ucb(theta: FloatArray, inverse: FloatArray, arms: FloatArray, *, alpha: floa
 
 def choose(user: User, scores: Scores) -> Decision:
     """Return the decision for the arm of the highest mean + width, the first of equals."""
-    best = first_best(scores.mean + scores.width)
-    return Decision(
-        user, best, float(scores.mean[best]), float(scores.width[best]), theta=scores.theta
-    )
+    theta, means, widths = scores
+    arm, mean, width = kernels().most_hopeful(means, widths, TIE)
+    return Decision(user, arm, float(mean), float(width), theta)
 
 
 def optimistic(

@@ -7,16 +7,15 @@ id, unless closed ones are folded into each other (`restart`): then rows are.
 
 Beside the sums, the book keeps what the tests would otherwise compute again and again: a
 generalised inverse of the gram, the least-squares estimate and the rank. An observation changes
-them by a rank-one update; they are computed afresh where it adds a direction, while the gram is
-nearly singular, and every `REFRESH` observations: rounding cannot pile up.
+them by a rank-one update; they are computed afresh when the segment comes to span the space, while
+the gram is nearly singular, and every `REFRESH` observations: rounding cannot pile up.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ from dyclu.columns import Columns
 from dyclu.compute import kernels
 from dyclu.noise import Residuals
 from dyclu.policy import Ids, no_ids
-from dyclu.stats import Stats, least_squares, overlap, rank
+from dyclu.stats import ROUNDING, Stats, least_squares, overlap, rank
 from dyclu.validation import FloatArray, User
 
 REFRESH = 512
@@ -35,8 +34,17 @@ REFRESH = 512
 CONDITION = 1e7
 """Largest trace(A)·trace(A⁻¹) at which a rank-one update is trusted; it loses that many digits."""
 
+GLIMPSE = 8
+"""Features of an estimate that are looked at first."""
+
 OPEN = -1
 """Closing time of a segment that is still open."""
+
+NEVER = -1
+"""A time by which nothing was closed."""
+
+NOBODY = -1
+"""Row of a user who has no open segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,16 @@ class Change:
     after: int
 
 
+class Kept(NamedTuple):
+    """Of a neighbourhood: those who were closed when it was found, and their sums."""
+
+    rows: Ids
+    gram: FloatArray
+    moment: FloatArray
+    energy: float
+    held: int
+
+
 class Segments:
     """The book of segments, one per row of every array.
 
@@ -82,7 +100,13 @@ class Segments:
     gram, moment, energy, count : arrays of shape (room, d, d), (room, d), (room,), (room,)
         The sums of every segment.
     inverse, theta, spread, rank : arrays of shape (room, d, d), (room, d), (room,), (room,)
-        What follows from them: ``A⁻``, an estimate ``ϑ``, the norm of ``A⁻`` and the rank.
+        What follows from them: ``A⁻``, an estimate ``ϑ``, a bound on its eigenvalues, the rank.
+    glimpse : array of shape (at most `GLIMPSE`, room)
+        The first features of all estimates, one after the other: whoever is far, is so in these.
+    space : arrays of shape (room,), (room, 2) and (room,)
+        Room to work in for whoever compares segments.
+    strain : array of shape (room, 2)
+        By how much more than before a segment may differ from others: see `neighbours`.
     opened, closed : arrays of shape (room,)
         When each was opened and closed; `OPEN` if it was not.
     id : array of shape (room,)
@@ -93,6 +117,9 @@ class Segments:
         Everybody's open segment.
     surprises, neighbours : dicts of row to tuple of bool, and to array of row
         The alarm's window and the neighbourhood of open segments.
+    bounds, kept : dicts of row to array of shape (n, 2), and to Kept
+        How far neighbours were when they were looked at, and their sums as far as these stay;
+        nothing of it in a book that folds segments.
     met, used : arrays of shape (room,)
         When the neighbourhood of an open segment was found, and since when a row holds its data.
     changes : list of Change
@@ -110,6 +137,8 @@ class Segments:
     inverse: FloatArray
     theta: FloatArray
     spread: FloatArray
+    glimpse: FloatArray
+    strain: FloatArray
     rank: NDArray[np.int64]
     id: NDArray[np.int64]
     met: NDArray[np.int64]
@@ -117,14 +146,16 @@ class Segments:
     opened: NDArray[np.int64]
     closed: NDArray[np.int64]
 
-    def __init__(self, dim: int) -> None:
-        self.dim = dim
+    def __init__(self, dim: int, *, folding: bool = False) -> None:
+        self.dim, self.folding = dim, folding
         self.clock = 0
         self.residuals = Residuals()
         self.owner: list[User] = []
         self.open: dict[User, int] = {}
         self.surprises: dict[int, tuple[bool, ...]] = {}
         self.neighbours: dict[int, Ids] = {}
+        self.bounds: dict[int, FloatArray] = {}
+        self.kept: dict[int, Kept] = {}
         self.changes: list[Change] = []
         self.given = 0
         self._columns: Columns = {
@@ -142,7 +173,11 @@ class Segments:
             "opened": ((), np.int64),
             "closed": ((), np.int64),
         }
+        self._passing: Columns = {"strain": ((2,), np.float64)}
         columns.lay(self, self._columns)
+        columns.lay(self, self._passing)
+        self._lay_beside()
+        self._nothing = Kept(no_ids(), np.zeros((dim, dim)), np.zeros(dim), 0.0, 0)
 
     def __len__(self) -> int:
         return len(self.owner)
@@ -168,19 +203,15 @@ class Segments:
 
     def total(self, rows: Ids) -> Stats:
         """Return the sum of several segments' `Stats`."""
-        return Stats(*self.sums(rows))
+        return Stats(*self._sums(rows, NEVER, self._nothing))
 
-    def sums(self, rows: Ids) -> tuple[FloatArray, FloatArray, float, int]:
-        """Return what `total` is made of: gram, moment, energy and count."""
-        gram, moment = np.empty((self.dim, self.dim)), np.empty(self.dim)
-        energy, count = kernels().total(
-            self.gram, self.moment, self.energy, self.count, rows, gram, moment
-        )
-        return gram, moment, float(energy), int(count)
-
-    def meet(self, row: int, found: Ids) -> None:
-        """Let an open segment have these neighbours from now on."""
-        self.neighbours[row], self.met[row] = found, self.clock
+    def pooled(self, user: User) -> tuple[FloatArray, FloatArray, float, int]:
+        """Return gram, moment, energy and count of the sum of a user's neighbours."""
+        row = self.open.get(user, NOBODY)
+        kept = self.kept.get(row)
+        if kept is None:
+            return self._sums(self.around(user), NEVER, self._nothing)
+        return self._sums(self.neighbours[row], int(self.met[row]), kept)
 
     def around(self, user: User) -> Ids:
         """Return the rows of a user's neighbours, of everybody for a stranger.
@@ -193,9 +224,39 @@ class Segments:
         found = self.neighbours[row]
         return found if self.given == len(self) else found[self.used[found] <= self.met[row]]
 
+    def known(self, row: int) -> tuple[Ids, FloatArray]:
+        """Return the neighbours that bounds are known of, and these."""
+        bounds = self.bounds.get(row)
+        return (no_ids(), np.empty((0, 2))) if bounds is None else (self.neighbours[row], bounds)
+
+    def meet(self, row: int, found: Ids, bounds: FloatArray) -> None:
+        """Let an open segment have these neighbours from now on."""
+        self.neighbours[row], self.met[row] = found, self.clock
+        if not self.folding:
+            self.bounds[row] = bounds
+            self._keep(row)
+
+    def _keep(self, row: int) -> None:
+        """Sum up the neighbours that were closed when they were found, unless they are the same."""
+        found, time, before = self.neighbours[row], int(self.met[row]), self.kept.get(row)
+        if before is not None and kernels().same_closed(self.closed, found, time, before.rows):
+            return
+        closed = self.closed[found]
+        rows = found[(closed != OPEN) & (closed <= time)]
+        sums = self._sums(rows, NEVER, self._nothing) if len(rows) else self._nothing[1:]
+        self.kept[row] = Kept(rows, *sums)
+
+    def _sums(self, rows: Ids, time: int, kept: Kept) -> tuple[FloatArray, FloatArray, float, int]:
+        """Return what is kept, and the sums of the rows that were not closed by a time."""
+        gram, moment = kept.gram.copy(), kept.moment.copy()
+        energy, count = kernels().gather(
+            self.gram, self.moment, self.energy, self.count, self.closed, rows, time, gram, moment
+        )
+        return gram, moment, kept.energy + float(energy), kept.held + int(count)
+
     def ids(self, rows: Ids) -> Ids:
         """Return which segments lie in these rows, in order."""
-        return np.sort(self.id[rows])
+        return rows.copy() if self.given == len(self) else np.sort(self.id[rows])
 
     def by_id(self) -> Ids:
         """Return all rows, in the order of the ids of what lies in them."""
@@ -217,7 +278,7 @@ class Segments:
         of that error's own variance, ``σ² s = (y − xᵀϑ)² / (1 + xᵀA⁻x)``, if the context lies in
         the span of the segment's contexts; otherwise there is no prediction to compare it with.
         """
-        expected, leverage = kernels().predict(self.inverse[row], self.theta[row], context)
+        expected, leverage = kernels().predict(self.inverse, self.theta, row, context)
         if leverage <= 0 or not self.spans(row, context):
             return 0.0, 0
         error = reward - expected
@@ -229,6 +290,9 @@ class Segments:
             self._close(self.open[user])
         self.owner.append(user)
         columns.make_room(self, self._columns, len(self))
+        columns.make_room(self, self._passing, len(self))
+        if self.glimpse.shape[1] < len(self.theta):
+            self._lay_beside()
         return self._open(user, len(self) - 1)
 
     def restart(self, user: User, *, into: int, alike: bool) -> int:
@@ -244,6 +308,8 @@ class Segments:
             columns.copy(self, self._columns, row, into)
             self.owner[into], self.used[into] = user, self.clock
         columns.clear(self, self._columns, row)
+        self._glimpse(row)
+        self._glimpse(into)
         return self._open(user, row)
 
     def _open(self, user: User, row: int) -> int:
@@ -257,6 +323,8 @@ class Segments:
         self.closed[row] = self.clock
         self.changes.append(Change(self.owner[row], self.clock, int(self.id[row]), self.given))
         del self.surprises[row], self.neighbours[row]
+        self.bounds.pop(row, None)
+        self.kept.pop(row, None)
 
     def _fold(self, row: int, into: int) -> None:
         for column in (self.gram, self.moment, self.energy, self.count):
@@ -267,20 +335,20 @@ class Segments:
         """Tell whether a context lies in the span of those a segment has seen."""
         if self.rank[row] == self.dim:
             return True
-        more = self.gram[row] + np.outer(context, context)
-        return bool(rank(more, self.count[row] + 1) <= self.rank[row])
+        count, known = int(self.count[row]) + 1, int(self.rank[row])
+        tolerance = ROUNDING * (self.dim + count)
+        wider = kernels().widened_rank(self.gram[row], context, known, tolerance)
+        if wider < 0:  # rounding denies a certificate
+            wider = int(rank(self.gram[row] + np.outer(context, context), count))
+        return bool(wider <= known)
 
     def add(self, row: int, context: FloatArray, reward: float, *, spanned: bool) -> None:
         """Add one observation to a segment, given what `spans` says of its context."""
-        self.energy[row] += reward * reward
-        count = self.count[row] = self.count[row] + 1
-        trusted = CONDITION if spanned and count % REFRESH else 0.0
-        if kernels().observe(
-            self.gram[row], self.moment[row], self.inverse[row], self.theta[row],
-            context, reward, math.inf, trusted,
+        if not kernels().extend(
+            self.gram, self.moment, self.energy, self.count, self.inverse, self.theta, self.glimpse,
+            self.spread, self.strain, self.rank, row, context, reward, spanned,
+            CONDITION, REFRESH, ROUNDING,
         ):  # fmt: skip
-            self.spread[row] = kernels().norm(self.inverse[row])
-        else:
             self._refresh(row)
 
     def _refresh(self, row: int) -> None:
@@ -288,7 +356,17 @@ class Segments:
         self.rank[row], self.inverse[row], self.theta[row] = least_squares(
             self.gram[row], self.moment[row], int(self.count[row])
         )
-        self.spread[row] = kernels().norm(self.inverse[row])
+        self.spread[row] = kernels().largest(self.inverse[row])
+        self._glimpse(row)
+
+    def _glimpse(self, row: int) -> None:
+        self.glimpse[:, row] = self.theta[row, :GLIMPSE]
+
+    def _lay_beside(self) -> None:
+        """Lay what has as much room as the columns, but is none."""
+        room = len(self.theta)
+        self.glimpse = self.theta[:, :GLIMPSE].T.copy()
+        self.space = np.empty(room, np.intp), np.empty((room, 2)), np.empty(room, np.intp)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""
@@ -306,19 +384,30 @@ class Segments:
         return state, arrays
 
     @classmethod
-    def restored(cls, dim: int, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Segments:
+    def restored(
+        cls,
+        dim: int,
+        state: dict[str, Any],
+        arrays: dict[str, NDArray[Any]],
+        *,
+        folding: bool = False,
+    ) -> Segments:
         """Return the book that `dump` described."""
-        book = cls(dim)
+        book = cls(dim, folding=folding)
         book.clock, book.given, book.owner = state["clock"], state["given"], list(state["owner"])
         book.residuals = Residuals(**state["residuals"])
         book.changes = [Change(*change) for change in state["changes"]]
+        columns.make_room(book, book._passing, len(book))
         columns.fill(book, book._columns, len(book), arrays)
+        book._lay_beside()
         rows = np.flatnonzero(book.closed[: len(book)] == OPEN).tolist()
         book.open = {book.owner[row]: row for row in rows}
         surprises = _unpack(arrays["surprises"], arrays["surprises_held"])
         neighbours = _unpack(arrays["neighbours"], arrays["neighbours_held"])
         book.surprises = {i: tuple(map(bool, s)) for i, s in zip(rows, surprises, strict=True)}
         book.neighbours = {i: v.astype(np.intp) for i, v in zip(rows, neighbours, strict=True)}
+        for row in () if folding else rows:
+            book._keep(row)
         return book
 
 

@@ -18,7 +18,7 @@ from dyclu import columns
 from dyclu.columns import Columns
 from dyclu.compute import kernels
 from dyclu.evidence import Prior
-from dyclu.policy import Ids
+from dyclu.policy import TIE, Ids
 from dyclu.rates import Rates
 from dyclu.validation import FloatArray
 
@@ -27,9 +27,6 @@ NEW, NOBODY = 0, -1
 
 GONE = -1
 """The row of a model that is no more."""
-
-REFRESH = 1024
-"""Rank-one updates in a row before an inverse is computed afresh: rounding cannot pile up."""
 
 UNKNOWN = np.nan
 """A log evidence that has to be computed."""
@@ -48,10 +45,14 @@ class SharedModels:
         How many users are located on it.
     guests : int array of shape (room,)
         How many segments on probation are part of it.
-    id, founded, visited : int arrays of shape (room,)
-        A name for people, and when it was founded and last credited, in rewards of all users.
+    id, founded : int arrays of shape (room,)
+        A name for people, and when it was founded, in rewards of all users.
+    visited : array of shape (room,)
+        When it was last credited.
     checked : array of shape (room,)
         Its count when it was last compared with the others; 0 before anybody was located on it.
+    tally : array of shape (room, 6)
+        Count, visited, checked and what else a kernel must know, side by side.
     """
 
     gram: FloatArray
@@ -63,10 +64,12 @@ class SharedModels:
     guests: NDArray[np.int64]
     id: NDArray[np.int64]
     founded: NDArray[np.int64]
-    visited: NDArray[np.int64]
+    visited: FloatArray
     checked: FloatArray
     evidence: FloatArray
-    updates: NDArray[np.int64]
+    updates: FloatArray
+    entering: FloatArray
+    tally: FloatArray
     alive: NDArray[np.bool_]
 
     def __init__(self, dim: int, prior: Prior) -> None:
@@ -75,23 +78,21 @@ class SharedModels:
         self._columns: Columns = {
             "gram": ((dim, dim), np.float64),
             "moment": ((dim,), np.float64),
-            "count": ((), np.float64),
             "inverse": ((dim, dim), np.float64),
             "theta": ((dim,), np.float64),
             "users": ((), np.int64),
             "guests": ((), np.int64),
             "id": ((), np.int64),
             "founded": ((), np.int64),
-            "visited": ((), np.int64),
-            "checked": ((), np.float64),
-            "evidence": ((), np.float64),
-            "updates": ((), np.int64),
             "alive": ((), np.bool_),
+            "tally": ((len(kernels().TALLY),), np.float64),
         }
         columns.lay(self, self._columns)
+        self._surroundings = np.zeros(5)
+        self._part()
         self.rows, self.next_id = 1, 0
         self._row_of, self.merged = {NOBODY: NEW}, dict[int, int]()
-        self._entering: FloatArray | None = None
+        self._entering_known = False
         self.alive[NEW], self.id[NEW] = True, NOBODY
         self._look()
         self.retune(prior)
@@ -117,6 +118,7 @@ class SharedModels:
         row = int(gone[0]) if len(gone) else self.rows
         self.rows = max(self.rows, row + 1)
         columns.make_room(self, self._columns, self.rows)
+        self._part()
         columns.clear(self, self._columns, row)
         self.alive[row], self.id[row] = True, self.next_id
         self.founded[row] = self.visited[row] = clock
@@ -149,22 +151,45 @@ class SharedModels:
         self.count[row] += 1
         self.evidence[row] = UNKNOWN
         self.updates[row] += 1
-        if self.updates[row] >= REFRESH:
+        if self.updates[row] >= kernels().STALE:
             self.refresh(row)
         return True
 
-    def entering(self, rates: Rates) -> FloatArray:
+    def choose_many(
+        self, rows: Ids, arms: FloatArray, *, alpha: float
+    ) -> tuple[Ids, FloatArray, FloatArray]:
+        """Return the best of each table of arms (n, K, dim) by a model each, its mean and width."""
+        n = len(rows)
+        arm, mean, width = np.empty(n, np.intp), np.empty(n), np.empty(n)
+        kernels().ucb_many(
+            self.theta, self.inverse, rows, arms, np.full(n, alpha), TIE, arm, mean, width
+        )
+        return arm, mean, width
+
+    def surroundings(self, rates: Rates, clock: int) -> FloatArray:
+        """Return what a kernel must know besides the models: noise, spread and the rest."""
+        told, prior = self._surroundings, self.prior
+        if not self._entering_known:
+            self.enter(rates)
+        # One by one, because that is quicker than all at once.
+        told[0], told[1], told[2] = prior.noise, prior.spread, rates.hazard
+        told[3], told[4] = rates.floor, clock
+        return told
+
+    def enter(self, rates: Rates) -> FloatArray:
         """Return how likely a newcomer is to be on each model; young ones do not count.
 
         That is computed when a model has changed, or the prior, and kept until the next one does.
         """
-        if self._entering is None:
+        entering = self.entering[: self.rows]
+        if not self._entering_known:
             novelty = rates.novelty(len(self._established))
-            self._entering = np.zeros(self.rows)
-            self._entering[self._established] = 1.0
-            self._entering[NEW] = novelty
-            self._entering /= novelty + len(self._established)
-        return self._entering
+            entering[:] = 0.0
+            entering[self._established] = 1.0
+            entering[NEW] = novelty
+            entering /= novelty + len(self._established)
+            self._entering_known = True
+        return entering
 
     def refresh(self, row: int) -> None:
         """Compute afresh what follows from a model's sums."""
@@ -176,7 +201,7 @@ class SharedModels:
 
     def retune(self, prior: Prior) -> None:
         """Let another prior hold."""
-        self.prior, self._entering = prior, None
+        self.prior, self._entering_known = prior, False
         for row in self.live:
             self.refresh(row)
 
@@ -223,7 +248,10 @@ class SharedModels:
     def _look(self) -> None:
         self._live = np.flatnonzero(self.alive[: self.rows])
         self._established = self._live[self.count[self._live] >= self.established_at]
-        self._entering = None
+        self._entering_known = False
+
+    def _part(self) -> None:
+        columns.part(self, "tally", dict.fromkeys(kernels().TALLY, ()))
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""
@@ -236,5 +264,6 @@ class SharedModels:
         self.rows, self.next_id, self.prior = state["rows"], state["next_id"], prior
         self.merged = dict(state["merged"])
         columns.fill(self, self._columns, self.rows, arrays)
+        self._part()
         self._look()
         self._row_of = dict(zip(self.id[self._live].tolist(), self._live.tolist(), strict=True))

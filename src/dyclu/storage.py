@@ -19,7 +19,7 @@ import math
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +60,7 @@ class Saved:
 
 def write(path: str | os.PathLike[str], saved: Saved) -> None:
     """Write a policy to `path`, replacing what was there in one step."""
-    replace_file(Path(path), _encoded(saved))
+    replace_file(Path(path), *_encoded(saved))
 
 
 def read(path: str | os.PathLike[str]) -> Saved:
@@ -95,7 +95,8 @@ def trusting(path: str | os.PathLike[str]) -> Iterator[None]:
         ) from None
 
 
-def _encoded(saved: Saved) -> bytes:
+def _encoded(saved: Saved) -> Iterator[bytes | memoryview]:
+    """Yield the file piece by piece: a large policy is not copied only to be written."""
     arrays = {name: _portable(array) for name, array in saved.arrays.items()}
     header = {
         "kind": saved.kind,
@@ -104,8 +105,16 @@ def _encoded(saved: Saved) -> bytes:
         "arrays": [[name, array.dtype.str, array.shape] for name, array in arrays.items()],
     }
     lines = b"%s %d\n%s\n" % (FORMAT, VERSION, json.dumps(header).encode())
-    body = b"".join((lines, *(array.tobytes() for array in arrays.values())))
-    return body + hashlib.sha256(body).digest()
+    digest = hashlib.sha256()
+    pieces: list[bytes | memoryview] = [lines, *map(_bytes, arrays.values())]
+    for piece in pieces:
+        digest.update(piece)
+        yield piece
+    yield digest.digest()
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _portable(array: NDArray[Any]) -> NDArray[Any]:
@@ -146,13 +155,13 @@ def _decoded(content: bytes, body: memoryview) -> Saved:
     return Saved(header["kind"], header["options"], header["state"], arrays)
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a file in one step: whatever happens, it is the old one or the new one, complete.
 
     A link is followed, and an existing file's permissions are kept.
     """
     try:
-        _replace(Path(os.path.realpath(path)), content)
+        _replace(Path(os.path.realpath(path)), pieces)
     except (OSError, ValueError) as error:
         raise FileError(
             f"cannot write {path} ({getattr(error, 'strerror', None) or error}); "
@@ -160,11 +169,11 @@ def replace_file(path: Path, content: bytes) -> None:
         ) from None
 
 
-def _replace(target: Path, content: bytes) -> None:
+def _replace(target: Path, pieces: Iterable[bytes | memoryview]) -> None:
     draft = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         with draft.open("wb") as file:
-            file.write(content)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         if target.exists():

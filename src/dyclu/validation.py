@@ -38,8 +38,8 @@ LARGEST_COUNT = 10**60
 LONGEST_NAME = 256
 """Bits of the largest whole number that may be a user's name."""
 
-TRUTH_VALUES, WHOLE_NUMBERS = (bool, np.bool_), (int, np.integer)
-"""Types whose values are true or false, and whole numbers; the first are also of the second."""
+LARGEST_PLAIN = 2**63
+"""Whole numbers up to it need no further look."""
 
 _FLOAT64 = np.dtype(np.float64)
 # An array, because comparing with one is quicker than with a number.
@@ -48,9 +48,11 @@ _SMALLEST = np.array(SMALLEST)
 
 def as_user(user: Hashable) -> User:
     """Return the user's name as a plain `str` or `int`; ``"1"`` and ``1`` are two people."""
+    if type(user) is int and -LARGEST_PLAIN <= user <= LARGEST_PLAIN:
+        return user
     if isinstance(user, str):
         return _as_text(str.__str__(user))
-    if isinstance(user, TRUTH_VALUES) or not isinstance(user, WHOLE_NUMBERS):
+    if isinstance(user, bool | np.bool_) or not isinstance(user, int | np.integer):
         raise KindError(
             f"user is {user!r} ({type(user).__name__}), expected a str or an int; "
             "pass the user's id or name"
@@ -85,20 +87,25 @@ def as_arms(arms: ArrayLike, dim: int) -> FloatArray:
         )
     if len(table) == 0:
         raise ShapeError("arms are empty, expected at least one; there is nothing to choose from")
-    _check_features(table, dim, "arms")
+    if table.shape[1] != dim:
+        raise _wrong_features(table, dim, "arms")
     return table
 
 
-def as_context(context: ArrayLike, dim: int) -> FloatArray:
-    """Return the context of the chosen arm as a fresh ``(dim,)`` array."""
+def as_context(context: ArrayLike, dim: int, *, flush: bool = True) -> FloatArray:
+    """Return the context of the chosen arm as a fresh ``(dim,)`` array.
+
+    Who says no to `flush` will set features below `SMALLEST` to 0 by a kernel, which is quicker.
+    """
     vector = as_floats(context, "context", largest=LARGEST_FEATURE)
     if vector.ndim != 1:
         raise ShapeError(
             f"context has shape {vector.shape}, expected ({dim},); "
             "pass the row of the chosen arm, arms[decision.arm]"
         )
-    _check_features(vector, dim, "context")
-    return _flushed(vector)
+    if len(vector) != dim:
+        raise _wrong_features(vector, dim, "context")
+    return _flushed(vector) if flush else vector
 
 
 def as_reward(reward: Any) -> float:
@@ -132,7 +139,8 @@ def as_tables(arms: ArrayLike, users: int, dim: int) -> FloatArray:
             f"arms have shape {tables.shape}, expected ({users}, number of arms, {dim}); "
             "pass one table of arms per user, all of the same length"
         )
-    _check_features(tables, dim, "arms")
+    if tables.shape[2] != dim:
+        raise _wrong_features(tables, dim, "arms")
     return tables
 
 
@@ -146,7 +154,8 @@ def as_contexts(contexts: ArrayLike, users: int, dim: int) -> FloatArray:
             f"contexts have shape {table.shape}, expected ({users}, {dim}); "
             "pass the row of the chosen arm of each user"
         )
-    _check_features(table, dim, "contexts")
+    if table.shape[1] != dim:
+        raise _wrong_features(table, dim, "contexts")
     return _flushed(table)
 
 
@@ -276,10 +285,9 @@ def _first_unusable(floats: FloatArray, largest: float) -> float:
     return float(floats[~(np.abs(floats) <= largest)].flat[0])
 
 
-def _check_features(array: FloatArray, dim: int, name: str) -> None:
+def _wrong_features(array: FloatArray, dim: int, name: str) -> ShapeError:
     features = array.shape[-1]
-    if features != dim:
-        raise ShapeError(
-            f"{name} have {features} features, this policy was built for {dim}; "
-            f"pass dim={features} or cut the {name}"
-        )
+    return ShapeError(
+        f"{name} have {features} features, this policy was built for {dim}; "
+        f"pass dim={features} or cut the {name}"
+    )

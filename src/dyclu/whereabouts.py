@@ -9,13 +9,14 @@ a stranger who came once or twice costs no more than a located user. Whoever is 
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dyclu import columns
-from dyclu.columns import Columns
+from dyclu.columns import Columns, Parts
 from dyclu.compute import kernels
 from dyclu.shared import GONE, NEW, SharedModels
 from dyclu.validation import FloatArray, User
@@ -26,8 +27,9 @@ NONE = -1
 STANDING = -2
 """A segment without a seat."""
 
-UNLIKELY = 1e-3
-"""Weight up to which a model is not remembered as a place where somebody on probation may be."""
+UNLIKELY = 0.02
+"""Weight up to which a model is not remembered as a place where somebody on probation may be: what
+a stranger costs must not grow with the models."""
 
 
 class Segment(NamedTuple):
@@ -101,7 +103,9 @@ class Whereabouts:
         Row of their segment's sums; `STANDING` while it has none, `NONE` for somebody located.
     placed : bool array of shape (room,)
         Whether their segment is part of their model, rather than only thought to belong there.
-    waiting : int array of shape (room,)
+    ledger : array of shape (room, numbers of a user)
+        What follows, side by side.
+    waiting : array of shape (room,)
         How many observations are kept: of a located user those not yet credited, of somebody
         `STANDING` the segment.
     contexts, rewards : arrays of shape (room, lag, d) and (room, lag)
@@ -120,7 +124,8 @@ class Whereabouts:
     since: NDArray[np.int64]
     seat: NDArray[np.int32]
     placed: NDArray[np.bool_]
-    waiting: NDArray[np.int32]
+    ledger: FloatArray
+    waiting: FloatArray
     contexts: FloatArray
     rewards: FloatArray
     credited: FloatArray
@@ -132,20 +137,17 @@ class Whereabouts:
         self.free: list[int] = []
         self.seats, self.models = Seats(dim), models
         self.doubts: dict[int, tuple[NDArray[np.int64], FloatArray]] = {}
+        self._parts: Parts = kernels().ledger(dim, lag)
         self._columns: Columns = {
             "model": ((), np.int32),
             "home": ((), np.int32),
             "since": ((), np.int64),
             "seat": ((), np.int32),
             "placed": ((), np.bool_),
-            "waiting": ((), np.int32),
-            "contexts": ((lag, dim), np.float64),
-            "rewards": ((lag,), np.float64),
-            "credited": ((), np.float64),
-            "due": ((), np.float64),
-            "score": ((dim,), np.float64),
+            "ledger": ((sum(map(math.prod, self._parts.values())),), np.float64),
         }
         columns.lay(self, self._columns)
+        columns.part(self, "ledger", self._parts)
 
     def __len__(self) -> int:
         return len(self.row) + len(self.free)
@@ -154,7 +156,9 @@ class Whereabouts:
         """Return the row of a user never seen, on probation with an empty segment."""
         row = self.free.pop() if self.free else len(self)
         self.row[user] = row
-        columns.make_room(self, self._columns, len(self))
+        if len(self) > len(self.model):
+            columns.make_room(self, self._columns, len(self))
+            columns.part(self, "ledger", self._parts)
         self.model[row] = self.home[row] = NONE
         self.seat[row], self.since[row] = STANDING, clock
         return row
@@ -183,7 +187,7 @@ class Whereabouts:
     def extend(self, row: int, context: FloatArray, reward: float) -> None:
         """Add an observation to a user's segment."""
         if self.seat[row] == STANDING:
-            place = self.waiting[row]
+            place = int(self.waiting[row])
             if place < self.rewards.shape[1]:
                 self.contexts[row, place], self.rewards[row, place] = context, reward
                 self.waiting[row] += 1
@@ -271,6 +275,7 @@ class Whereabouts:
         self.row = dict(zip(state["users"], arrays["row"].tolist(), strict=True))
         self.free = list(state["free"])
         columns.fill(self, self._columns, len(self), arrays)
+        columns.part(self, "ledger", self._parts)
         self.seats.fill(state["seats"], _part(arrays, "seat_"))
         ends = np.cumsum(arrays["doubt_size"])[:-1]
         ids, weights = (np.split(arrays[name], ends) for name in ("doubt_id", "doubt_weight"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from dyclu import kernels
 from dyclu.belief import followed, likelihood, turning_point, weighed
+from dyclu.validation import FloatArray
 from tests.properties.observations import SEEDS
 
 
@@ -49,3 +52,51 @@ def test_the_turning_point_is_where_the_other_model_takes_over() -> None:
     home, other = np.array([0.9, 0.8, 0.1, 0.2]), np.array([0.1, 0.1, 0.8, 0.7])
     assert turning_point(home, other) == 2
     assert turning_point(np.ones(4), np.full(4, 0.5)) == 3  # the last belongs to the rest anyhow
+
+
+@given(SEEDS, st.integers(1, 6), st.integers(0, 3), st.booleans())
+def test_attending_is_following_and_crediting(seed: int, dim: int, lag: int, sure: bool) -> None:
+    rng, models, home = np.random.default_rng(seed), 3, 2
+    gram = np.array([np.eye(dim) * (k + 1.0) for k in range(models)])
+    inverse, theta = np.linalg.inv(gram), rng.normal(size=(models, dim))
+    moment = np.einsum("kij,kj->ki", gram, theta)
+    tally = np.zeros((models, 6))
+    tally[:, kernels.COUNT], tally[:, kernels.CHECKED] = 30.0, 1e9
+    tally[:, kernels.ENTERING] = 1 / models
+    parts = kernels.ledger(dim, lag + 1)
+    ledger = np.zeros((2, sum(math.prod(shape) for shape in parts.values())))
+    ledger[:, kernels.DUE] = 1e9
+    told = np.array([0.3, 0.8, 0.02, 0.01, 7.0])
+    start = np.eye(models)[home] if sure else np.array([0.01, 0.01, 0.98])
+
+    expected = [array.copy() for array in (gram, moment, inverse, theta)]
+    score, count, believed = np.zeros(dim), np.full(models, 30.0), start.copy()
+    waiting: list[tuple[FloatArray, float]] = []
+    for _ in range(lag + 3):
+        x = rng.normal(size=dim)
+        y = float(x @ theta[home]) + 0.1 * rng.normal()
+        belief = believed.copy()
+        _, _, calls = kernels.attend(
+            gram, moment, inverse, theta, tally, ledger, told, belief, x, y, 1, home, sure
+        )
+        followed_to = start.copy() if sure else believed
+        kernels.follow(
+            expected[3], expected[2][home], count, np.full(models, 1 / models), followed_to,
+            home, x, y, 0.3, 0.8, 0.02, 0.01,
+        )  # fmt: skip
+        np.testing.assert_allclose(belief, followed_to, rtol=1e-9)
+        assert not calls & kernels.SUSPECT
+        waiting.append((x, y))
+        if len(waiting) > lag:
+            (then, said), (a, b, inverted, fitted) = waiting.pop(0), (e[home] for e in expected)
+            assert kernels.credit(a, b, inverted, fitted, score, then, said, 0.3, 0.01)
+            count[home] += 1
+        believed = belief
+    for found, array in zip((gram, moment, inverse, theta), expected, strict=True):
+        np.testing.assert_array_equal(found, array)
+    np.testing.assert_array_equal(ledger[1, kernels.SCORE : kernels.SCORE + dim], score)
+    assert ledger[1, kernels.WAITING] == lag
+    assert ledger[1, kernels.CREDITED] == 3
+    assert tally[home, kernels.COUNT] == 33
+    assert tally[home, kernels.VISITED] == 7
+    assert not ledger[0, : kernels.DUE].any()

@@ -44,6 +44,39 @@ def test_what_has_no_factor_is_refused(value: float) -> None:
     assert not kernels.factorise(np.diag([1.0, value]))
 
 
+@given(SEEDS, DIMS)
+def test_the_posterior_is_that_of_the_textbook(seed: int, dim: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, mean = rng.normal(size=(dim + 1, dim)), rng.normal(size=dim)
+    A, b, ridge = X.T @ X, rng.normal(size=dim), 0.3
+    theta, inverse = np.empty(dim), np.empty((dim, dim))
+    assert kernels.posterior(A, b, mean, ridge, theta, inverse)
+    shifted = A + ridge * np.eye(dim)
+    np.testing.assert_allclose(inverse @ shifted, np.eye(dim), atol=1e-9)
+    np.testing.assert_allclose(theta, np.linalg.solve(shifted, b + ridge * mean), atol=1e-9)
+
+
+def test_what_cannot_be_inverted_is_refused() -> None:
+    assert not kernels.invert(-np.eye(2), 0.5, np.empty((2, 2)))
+
+
+def test_small_numbers_are_flushed() -> None:
+    vector = np.array([3.0, -1e-41, 1e-39, -4.0])
+    assert kernels.flush(vector, 1e-40) == 25.0
+    assert vector.tolist() == [3.0, 0.0, 1e-39, -4.0]
+
+
+@given(SEEDS, DIMS)
+def test_the_best_arm_is_that_of_all_scores(seed: int, dim: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, arms, theta = rng.normal(size=(dim, dim)), rng.normal(size=(7, dim)), rng.normal(size=dim)
+    inverse, mean, width = X.T @ X, np.empty(7), np.empty(7)
+    kernels.ucb(theta, inverse, arms, 0.4, mean, width)
+    best = kernels.first_best(mean + width, 1e-9)
+    found = kernels.ucb_best(theta, inverse, arms, 0.4, 1e-9)
+    assert found == (best, mean[best], width[best])
+
+
 def test_the_first_of_ties_is_best() -> None:
     assert kernels.first_best(np.array([0.1, 0.5, 0.5 + 1e-12, 0.5 - 1e-12]), 1e-9) == 1
 
@@ -180,7 +213,7 @@ def test_however_numbers_come_each_kernel_is_compiled_once() -> None:
         policy.decide_many([0, 1], np.asfortranarray(rng.normal(size=(2, 5, 4))))
         policy.learn_many([0, 1], np.asfortranarray(rng.normal(size=(2, 4))), [0.0, 1.0])
     after = _signatures()
-    assert {"compare", "ridge_scores", "total", "ucb_many", "observe_many"} <= after.keys()
+    assert {"compare", "ridge_scores", "gather", "ucb_many", "observe_many"} <= after.keys()
     assert {name for name, count in after.items() if count > max(1, before[name])} == set()
 
 
@@ -191,3 +224,40 @@ def _signatures() -> dict[str, int]:
         for name, kernel in vars(kernels).items()
         if hasattr(kernel, "signatures")
     }
+
+
+@pytest.mark.parametrize("dim", [1, 2, 9, 25])
+def test_the_bound_on_the_largest_eigenvalue_is_one_and_is_narrow(dim: int) -> None:
+    rng = np.random.default_rng(dim)
+    half = rng.normal(size=(dim, dim)) * np.logspace(0, 3, dim)
+    for scale in (1e-12, 1.0, 1e12):
+        matrix = scale * half @ half.T
+        exact = float(np.linalg.eigvalsh(matrix)[-1])
+        assert exact * (1 - 1e-9) <= kernels.largest(matrix) <= exact * dim**0.125 * (1 + 1e-9)
+    assert kernels.largest(np.zeros((dim, dim))) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_observation_in_a_new_direction_is_followed_to_a_generalised_inverse(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dim, units = 6, 10.0 ** rng.integers(-3, 4, size=6)
+    A, b, inverse, theta = np.zeros((dim, dim)), np.zeros(dim), np.zeros((dim, dim)), np.zeros(dim)
+    X = rng.normal(size=(dim, dim)) * units
+    y = rng.normal(size=dim)
+    for known, (x, reward) in enumerate(zip(X, y.tolist(), strict=True)):
+        assert kernels.widened_rank(A, x, known, 1e-14) == known + 1
+        assert kernels.widened_rank(A + np.outer(x, x), 3.0 * x, known + 1, 1e-14) == known + 1
+        assert kernels.widen(A, b, inverse, theta, x, reward, 1e30)
+        seen = X[: known + 1]
+        np.testing.assert_allclose(A, seen.T @ seen, rtol=1e-12)
+        size = np.abs(A).max(axis=0)
+        np.testing.assert_allclose(A @ inverse @ A / size, A / size, atol=1e-6)
+        np.testing.assert_allclose(seen @ theta, y[: known + 1], atol=1e-6)
+    np.testing.assert_allclose(inverse @ A, np.eye(dim), atol=1e-5)
+
+
+def test_nothing_is_widened_that_cannot_be_trusted() -> None:
+    A, b, inverse, theta = np.eye(2) * [1.0, 0.0], np.zeros(2), np.eye(2) * [1.0, 0.0], np.zeros(2)
+    x = np.array([1.0, 1e-6])
+    assert not kernels.widen(A, b, inverse, theta, x, 1.0, 1e7)
+    assert not kernels.widen(np.zeros((2, 2)), b, np.zeros((2, 2)), theta, np.zeros(2), 1.0, 1e7)

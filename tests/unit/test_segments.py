@@ -43,7 +43,7 @@ def test_one_against_all_agrees_with_the_definition(book: Segments) -> None:
         # Just off the p-values themselves the answers must turn.
         levels = [p * off for p in expected for off in (1 - 1e-5, 1 + 1e-5)]
         for level in (0.001, 0.03, 0.3, 0.97, *np.clip(levels, 1e-300, 1 - 1e-9)):
-            found = neighbours(book, mine, noise=NOISE, level=level)
+            found = neighbours(book, mine, noise=NOISE, level=level).rows
             for other, p_value in enumerate(expected):
                 if abs(p_value - level) > 1e-6 * level and other != mine:
                     assert (other in found) == (p_value >= level)
@@ -115,4 +115,4 @@ def test_scales_that_rounding_cannot_hold_raise_nothing() -> None:
     ones, huge = np.eye(3), 1e40 * np.ones((3, 3))
     book = book_of((ones, np.ones(3)), (huge, np.ones(3)), (1e-40 * ones, np.ones(3)))
     for mine in range(3):
-        assert mine in neighbours(book, mine, noise=NOISE, level=0.01)
+        assert mine in neighbours(book, mine, noise=NOISE, level=0.01).rows

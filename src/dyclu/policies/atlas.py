@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from os import PathLike
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from dyclu.batches import OneByOne
+from dyclu.batches import Decisions, Outcomes
 from dyclu.chart import Chart
+from dyclu.compute import kernels
 from dyclu.evidence import Prior
 from dyclu.places import Location, Move, SharedModel
 from dyclu.policy import Decision, Outcome, described
@@ -19,21 +21,26 @@ from dyclu.ridge import optimistic
 from dyclu.shared import NEW
 from dyclu.storage import Saved, write
 from dyclu.validation import (
+    SMALLEST,
     FloatArray,
     User,
     as_arms,
     as_context,
+    as_contexts,
     as_dim,
     as_positive,
     as_probability,
     as_reward,
+    as_rewards,
+    as_tables,
     as_user,
+    as_users,
     as_whole,
 )
 from dyclu.whereabouts import NONE
 
 
-class Atlas(OneByOne):
+class Atlas:
     """Keeps the distinct tastes of a population, and says of each user where among them they are.
 
     A user begins *on probation*: after each reward their segment is put where the evidence is
@@ -93,13 +100,15 @@ class Atlas(OneByOne):
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose an arm by the models the user may be on, as far as each is believed in."""
-        user, arms = as_user(user), as_arms(arms, self.dim)
+        return self._choose(as_user(user), as_arms(arms, self.dim))
+
+    def _choose(self, user: User, arms: FloatArray) -> Decision:
         theta, inverse = self._chart.view(self._chart.users.row.get(user, NONE))
         return optimistic(user, theta, inverse, arms, alpha=self.alpha * self.noise)
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         """Take in the reward of the chosen context."""
-        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
+        user, x, y = as_user(user), as_context(context, self.dim, flush=False), as_reward(reward)
         return Outcome(user, *self._take_in(user, x, y))
 
     def _take_in(self, user: User, x: FloatArray, y: float) -> tuple[bool, bool]:
@@ -109,7 +118,7 @@ class Atlas(OneByOne):
         if row == NONE:
             row = users.welcome(user, chart.clock)
         chart.clock += 1
-        length = float(x.dot(x))
+        length = kernels().flush(x, SMALLEST)
         if length == 0.0:  # no taste explains it, and it tells nothing of any
             return False, False
         chart.hear(y, length)
@@ -118,6 +127,31 @@ class Atlas(OneByOne):
         if changed:
             self._moves.append(Move(user, chart.clock, *chart.moved))
         return surprised, changed
+
+    def decide_many(self, users: Iterable[Hashable], arms: ArrayLike) -> Decisions:
+        """Choose one row of each table of `arms` (n, K, dim), for n users; changes nothing."""
+        names = as_users(users)
+        tables = as_tables(arms, len(names), self.dim)
+        homes = self._chart.homes(names)
+        answer, sure = Decisions.blank(names), np.flatnonzero(homes != NONE)
+        answer.arm[sure], answer.mean[sure], answer.width[sure] = self._chart.models.choose_many(
+            homes[sure], tables[sure], alpha=self.alpha * self.noise
+        )
+        for i in np.flatnonzero(homes == NONE).tolist():
+            one = self._choose(names[i], tables[i])
+            answer.arm[i], answer.mean[i], answer.width[i] = one.arm, one.mean, one.width
+        return answer
+
+    def learn_many(
+        self, users: Iterable[Hashable], contexts: ArrayLike, rewards: ArrayLike
+    ) -> Outcomes:
+        """Take in the rewards (n,) of the chosen contexts (n, dim), in their order."""
+        names = as_users(users)
+        table, values = as_contexts(contexts, len(names), self.dim), as_rewards(rewards, len(names))
+        answer = Outcomes.calm(names)
+        for i, (user, x, y) in enumerate(zip(names, table, values.tolist(), strict=True)):
+            answer.surprised[i], answer.changed[i] = self._take_in(user, x, y)
+        return answer
 
     @property
     def noise(self) -> float:

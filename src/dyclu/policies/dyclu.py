@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from dyclu.alarm import Alarm
 from dyclu.batches import OneByOne
-from dyclu.homogeneity import critical_values
+from dyclu.homogeneity import critical_units
 from dyclu.neighbours import neighbours
 from dyclu.noise import Noise
 from dyclu.policy import Decision, Outcome, described
@@ -105,12 +105,12 @@ class DyClu(OneByOne):
             as_whole(window, "window", least=1),
             as_probability(window_delta, "window_delta"),
         )
-        self._book = Segments(self.dim)
+        self._book = Segments(self.dim, folding=self.archive != ALL)
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose an arm for the user by the sum of their neighbours' data; changes nothing."""
         user, arms = as_user(user), as_arms(arms, self.dim)
-        gram, moment, _, count = self._book.sums(self._book.around(user))
+        gram, moment, _, count = self._book.pooled(user)
         alpha = self._alpha(count)
         return choose(user, pooled_scores(gram, moment, arms, ridge=self.ridge, alpha=alpha))
 
@@ -137,8 +137,8 @@ class DyClu(OneByOne):
                 book.add(mine, x, y, spanned=df == 1)
 
         found = neighbours(book, mine, noise=self._noise(), level=self.neighbour_level)
-        book.meet(mine, found)
-        return Outcome(user, surprised, changed, int(book.id[mine]), book.ids(found))
+        book.meet(mine, *found)
+        return Outcome(user, surprised, changed, int(book.id[mine]), book.ids(found.rows))
 
     @property
     def noise(self) -> float:
@@ -178,7 +178,9 @@ class DyClu(OneByOne):
     def restore(cls, saved: Saved) -> DyClu:
         """Return the policy that was saved."""
         policy = cls(**saved.options)
-        policy._book = Segments.restored(policy.dim, saved.state, saved.arrays)
+        policy._book = Segments.restored(
+            policy.dim, saved.state, saved.arrays, folding=policy.archive != ALL
+        )
         return policy
 
     def __repr__(self) -> str:
@@ -205,7 +207,8 @@ class DyClu(OneByOne):
 
     def _surprising(self, df: int) -> float:
         """Return what a deviation of so many degrees of freedom must exceed to surprise."""
-        return float(critical_values(1, self._noise(), self.change_level)[df])
+        noise = self._noise()
+        return float(critical_units(1, noise.df, self.change_level)[df]) * (noise.variance or 1.0)
 
     def _noise(self) -> Noise:
         return self._known or self._book.residuals.noise()
@@ -216,7 +219,7 @@ class DyClu(OneByOne):
         if self.archive == ALL or len(closed) < self.archive:
             return book.start(user)
         found = neighbours(book, mine, noise=self._noise(), level=self.neighbour_level)
-        alike = [row for row in np.intersect1d(found, closed) if book.comparable(mine, row)]
+        alike = [row for row in np.intersect1d(found.rows, closed) if book.comparable(mine, row)]
         if alike:
             return book.restart(user, into=max(alike, key=book.count.item), alike=True)
         return book.restart(user, into=min(closed, key=book.count.item), alike=False)

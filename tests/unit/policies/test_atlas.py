@@ -129,6 +129,53 @@ def test_forgetting_goes_into_the_file(tmp_path: Path) -> None:
     assert isinstance(dyclu.load(tmp_path / "atlas"), Atlas)
 
 
+@pytest.mark.parametrize("size", [1, 7, 60])
+def test_blocks_leave_the_same_policy_as_single_rewards(size: int, tmp_path: Path) -> None:
+    world = replace(SMALL, rounds=80, shortest=20, longest=30).world(seed=3)
+    turns = list(world)
+    single, blocks = Atlas(6, noise=None), Atlas(6, noise=None)
+    rng = np.random.default_rng(0)
+    chosen = rng.integers(SMALL.offered, size=len(turns))
+    for turn, arm in zip(turns, chosen, strict=True):
+        single.learn(turn.user, turn.arms[arm], turn.reward(arm))
+    for start in range(0, len(turns), size):
+        part, arms = turns[start : start + size], chosen[start : start + size]
+        names, tables = [turn.user for turn in part], np.array([turn.arms for turn in part])
+        asked = blocks.decide_many(names, tables)
+        one_by_one = [blocks.decide(user, table) for user, table in zip(names, tables, strict=True)]
+        assert asked.arm.tolist() == [decision.arm for decision in one_by_one]
+        assert asked.mean.tolist() == [decision.mean for decision in one_by_one]
+        assert asked.width.tolist() == [decision.width for decision in one_by_one]
+        contexts = tables[np.arange(len(part)), arms]
+        rewards = [turn.reward(arm) for turn, arm in zip(part, arms, strict=True)]
+        blocks.learn_many(names, contexts, rewards)
+    single.save(tmp_path / "single")
+    blocks.save(tmp_path / "blocks")
+    assert single.changes
+    assert (tmp_path / "single").read_bytes() == (tmp_path / "blocks").read_bytes()
+
+
+def test_what_is_loaded_continues_bit_for_bit(tmp_path: Path) -> None:
+    world = replace(SMALL, rounds=80, shortest=20, longest=30).world(seed=4)
+    policy: Policy = Atlas(6)
+    for index, turn in enumerate(world):
+        if index % 97 == 0:  # in the middle of doubts, probations and merges
+            policy.save(tmp_path / "kept")
+            loaded = dyclu.load(tmp_path / "kept")
+            loaded.save(tmp_path / "again")
+            assert (tmp_path / "kept").read_bytes() == (tmp_path / "again").read_bytes()
+            policy = loaded
+        arm = policy.decide(turn.user, turn.arms).arm
+        policy.learn(turn.user, turn.arms[arm], turn.reward(arm))
+    straight = Atlas(6)
+    for turn in world:
+        arm = straight.decide(turn.user, turn.arms).arm
+        straight.learn(turn.user, turn.arms[arm], turn.reward(arm))
+    policy.save(tmp_path / "broken")
+    straight.save(tmp_path / "straight")
+    assert (tmp_path / "broken").read_bytes() == (tmp_path / "straight").read_bytes()
+
+
 def test_noise_that_is_not_told_is_found() -> None:
     policy = Atlas(DIM)
     Crowd(policy).serve(people(TASTES[0], "a", "b") | people(TASTES[1], "c"), 150)

@@ -85,7 +85,7 @@ def test_ids_are_never_used_again() -> None:
 
 def two_users(*, counts: tuple[int, int] = (4, 6)) -> Segments:
     """Return a book of ana and ben who have met, and one closed segment of cem's."""
-    book = Segments(DIM)
+    book = Segments(DIM, folding=True)
     for user, count in zip(("ana", "ben"), counts, strict=True):
         row = book.start(user)
         for x in (*TASTES, *TASTES)[:count]:
@@ -95,7 +95,7 @@ def two_users(*, counts: tuple[int, int] = (4, 6)) -> Segments:
         book.add(2, x, 2.0, spanned=False)
     book.clock = 9
     book.start("cem")
-    book.meet(1, np.array([0, 1, 2]))
+    book.meet(1, np.array([0, 1, 2]), np.empty((3, 2)))
     book.clock = 10
     return book
 
@@ -106,7 +106,7 @@ def test_a_neighbour_whose_row_was_used_again_is_none_until_met_anew() -> None:
     book.restart("ana", into=2, alike=True)  # ana's row now holds what she has become
     assert book.around("ben").tolist() == [1, 2]
     assert book.ids(book.around("ben")).tolist() == [1, 2]
-    book.meet(1, np.array([0, 1]))
+    book.meet(1, np.array([0, 1]), np.empty((2, 2)))
     assert book.around("ben").tolist() == [0, 1]
 
 

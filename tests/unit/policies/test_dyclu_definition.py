@@ -8,21 +8,22 @@ import numpy as np
 import pytest
 
 from dyclu import DyClu, Noise, Stats, homogeneity
+from dyclu.neighbours import Neighbours
 from dyclu.policies import dyclu as fast
-from dyclu.policy import Ids
 from dyclu.segments import Segments
 from dyclu.sim.paper import SETTINGS, options
 from dyclu.sim.population import Population
 from dyclu.validation import FloatArray
 
 
-def by_definition(book: Segments, mine: int, *, noise: Noise, level: float) -> Ids:
+def by_definition(book: Segments, mine: int, *, noise: Noise, level: float) -> Neighbours:
     my = book.stats(mine)
     alike = [
         id == mine or homogeneity(my, book.stats(id), noise=noise).p_value >= level
         for id in range(len(book))
     ]
-    return np.flatnonzero(alike)
+    rows = np.flatnonzero(alike)
+    return Neighbours(rows, np.full((len(rows), 2), np.inf))
 
 
 def surprise(book: Segments, id: int, context: FloatArray, reward: float) -> tuple[float, int]:
