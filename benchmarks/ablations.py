@@ -24,8 +24,8 @@ from dyclu.sim.paper import SETTINGS
 from dyclu.validation import FloatArray
 from dyclu.whereabouts import NONE
 
-ROWS, ROUNDS, COLD = ("row1", "row3", "row9"), 400, 40
-"""Whose tastes and noise; rounds of each user; how many of them count as the cold start."""
+ROWS, USERS, ROUNDS, COLD = ("row1", "row3", "row9"), 50, 400, 40
+"""Whose tastes and noise; users; rounds of each; how many of these count as the cold start."""
 
 LEVEL = 0.01
 """At which the plain test tells two segments apart, as DyClu does."""
@@ -111,7 +111,7 @@ def _stats(gram: FloatArray, moment: FloatArray, count: float) -> Stats:
 
 def regret(make: Callable[..., Atlas], row: str, seed: int) -> tuple[float, float]:
     """Return the regret of the cold start and of the whole run."""
-    setting = replace(SETTINGS[row], shortest=200, longest=400, rounds=ROUNDS)
+    setting = replace(SETTINGS[row], users=USERS, rounds=ROUNDS, shortest=200, longest=400)
     run = play(make(setting.dim, noise=setting.noise), setting.world(seed), look=ROUNDS)
     return float(run.regret[: COLD * setting.users].sum()), float(run.regret.sum())
 
