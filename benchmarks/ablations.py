@@ -92,10 +92,10 @@ class HardSwitch(Atlas):
 
 VARIANTS: dict[str, Callable[..., Atlas]] = {
     "Atlas (lag 4)": Atlas,
-    "plain test": PlainTest,
     "hard switch": HardSwitch,
     "lag 0": lambda dim, noise: Atlas(dim, noise=noise, lag=0),
     "lag 8": lambda dim, noise: Atlas(dim, noise=noise, lag=8),
+    "plain test": PlainTest,
 }
 
 
