@@ -87,7 +87,10 @@ def run_million(effort: Effort) -> Results:
         title="Atlas and a million users",
         rows=rows,
         targets=tuple(_at_most(row.name, row.median, MOST_GIB, row.unit) for row in rows),
-        notes=(f"d = {world.setting.dim}; the whole process, libraries included.",),
+        notes=(
+            f"d = {world.setting.dim}. Resident: growth of a fresh process that loads them. "
+            "Largest: the whole process, libraries included.",
+        ),
     )
 
 

@@ -104,7 +104,7 @@ class Chart:
             largest = rows[models.count[rows].argmax()]
             return prior.posterior(models.gram[largest], models.moment[largest])
         if len(models.established):
-            return models.enter(self.rates) @ models.theta[: models.rows], models.inverse[NEW]
+            return models.entering(self.rates) @ models.theta[: models.rows], models.inverse[NEW]
         loud = Prior(prior.mean, prior.spread, prior.noise + prior.spread * self.rates.size)
         theta, _ = loud.posterior(models.gram[rows].sum(axis=0), models.moment[rows].sum(axis=0))
         return theta, models.inverse[NEW]

@@ -44,7 +44,7 @@ model, or maybe; their model's inverse is to be computed afresh; it is to be com
 models; it is to be asked whether the user belongs there."""
 
 
-TALLY = ("count", "evidence", "checked", "updates", "visited", "entering")
+TALLY = ("count", "evidence", "checked", "updates", "visited", "entry")
 COUNT, EVIDENCE, CHECKED, UPDATES, VISITED, ENTERING = range(6)
 """What `attend` is told of a model, in the order of a row of numbers."""
 

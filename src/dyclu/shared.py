@@ -68,7 +68,7 @@ class SharedModels:
     checked: FloatArray
     evidence: FloatArray
     updates: FloatArray
-    entering: FloatArray
+    entry: FloatArray
     tally: FloatArray
     alive: NDArray[np.bool_]
 
@@ -170,18 +170,18 @@ class SharedModels:
         """Return what a kernel must know besides the models: noise, spread and the rest."""
         told, prior = self._surroundings, self.prior
         if not self._entering_known:
-            self.enter(rates)
+            self.entering(rates)
         # One by one, because that is quicker than all at once.
         told[0], told[1], told[2] = prior.noise, prior.spread, rates.hazard
         told[3], told[4] = rates.floor, clock
         return told
 
-    def enter(self, rates: Rates) -> FloatArray:
+    def entering(self, rates: Rates) -> FloatArray:
         """Return how likely a newcomer is to be on each model; young ones do not count.
 
         That is computed when a model has changed, or the prior, and kept until the next one does.
         """
-        entering = self.entering[: self.rows]
+        entering = self.entry[: self.rows]
         if not self._entering_known:
             novelty = rates.novelty(len(self._established))
             entering[:] = 0.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import command, peers, start, test
+from benchmarks import command, crowd, location, peers, start, test
 from benchmarks.bare import Bare
 from benchmarks.books import CHOSEN, NOISE, grown
 from benchmarks.machine import describe
@@ -18,9 +18,10 @@ from benchmarks.stage import stage
 from benchmarks.tables import as_json, figures, markdown, read_group, sections, targets
 from benchmarks.timing import interleaved
 from benchmarks.turns import Turn, block_steps, serve, slices, steps, turn
-from dyclu import DyClu, LinUCB
+from dyclu import Atlas, DyClu, LinUCB
 from dyclu.homogeneity import homogeneity
 from dyclu.sim.population import Population
+from dyclu.storage import read
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/benchmarks.md").read_text()
@@ -131,6 +132,45 @@ def test_a_stage_is_kept_and_played_again_where_it_cannot_be_read(tmp_path: Path
     again = stage(SMALL, 24, ["uniform", "linucb"], tmp_path)
     assert (folder / "uniform").stat().st_mtime_ns == before["uniform"]
     assert isinstance(again.policy("linucb"), LinUCB)
+
+
+def test_waves_are_all_rounds_of_some_users_and_then_of_others() -> None:
+    world = location.population(users=5, rounds=3).world(seed=0)
+    turns = list(location.waves(world, 2))
+    assert [one.user for one in turns] == [0, 1] * 3 + [2, 3] * 3 + [4] * 3
+    assert [one.time for one in turns] == [0, 0, 1, 1, 2, 2] * 2 + [0, 1, 2]
+    for one in turns:
+        taste = world.parameters[world.truth[one.user, one.time]]
+        np.testing.assert_allclose(one.means, one.arms @ taste)
+
+
+def test_somebody_is_right_on_the_model_of_their_taste_only() -> None:
+    world = location.population(users=12, rounds=60).world(seed=0)
+    found = location.locate(world, 12)
+    assert found.located.any()
+    assert np.isinf(found.rewards[~found.located]).all()
+    assert (found.rewards[found.right] >= 3).all()
+    policy = Atlas(25, noise=0.09)
+    assert not location.is_right(policy, world, 0)
+    shown = location.table(found, 0, "all").rows
+    assert shown[2][1] == f"{100 * found.right.mean():.1f} %"
+
+
+def test_copies_of_located_users_are_served_as_they_are(tmp_path: Path) -> None:
+    world = location.population(users=100, rounds=40).world(seed=0)
+    policy = crowd.grown(world)
+    policy.save(tmp_path / "grown")
+    there = [user for user in range(100) if policy.locate(user).located]
+    copies = crowd.copied(read(tmp_path / "grown"), np.resize(there, 1_000))
+    many = Atlas.restore(copies)
+    arms = np.eye(25)
+    for user in range(0, 1_000, 37):
+        like = there[user % len(there)]
+        assert many.locate(user).located
+        assert many.locate(user).model == policy.locate(like).model
+        assert sum(model.users for model in many.models) == 1_000
+        outcome = many.learn(user, arms[0], float(policy.decide(like, arms[:1]).mean))
+        assert not outcome.surprised
 
 
 def test_a_start_measures_only_what_is_timed() -> None:

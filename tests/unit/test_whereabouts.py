@@ -121,7 +121,7 @@ def test_a_row_of_numbers_is_read_as_a_kernel_reads_it() -> None:
     models = users.models
     models.tally[NEW] = np.arange(models.tally.shape[1])
     parts = (models.count, models.evidence, models.checked, models.updates, models.visited)
-    assert [part[NEW] for part in (*parts, models.entering)] == list(range(6))
+    assert [part[NEW] for part in (*parts, models.entry)] == list(range(6))
 
 
 def test_rows_stay_what_they_were_as_users_come() -> None:
