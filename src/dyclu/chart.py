@@ -28,8 +28,13 @@ FEW = 3
 YOUNG = 128
 """Most young models at a time: how many a segment on probation is compared with, at worst."""
 
-FIRM = 8
-"""Observations per feature from which on a model is not helped by segments on probation."""
+FIRM = 32
+"""Observations per feature from which on a model does without segments on probation: users are
+located there as soon as that is certain. A younger one needs also the last few rewards of each of
+its users, which a located user's lag would hold back."""
+
+MAJORITY = 0.5
+"""Share of all observations that the largest model holds while everybody is taken to be alike."""
 
 UNUSED = 1000
 """Most established models without users that are kept for those who return."""
@@ -79,7 +84,7 @@ class Chart:
             return users.belief(row) @ models.theta[: models.rows], models.inverse[home]
         if row not in users.doubts:
             return self._common_view()
-        return self._probation_view(row)
+        return self._probation_view(row, self._chances(row))
 
     def homes(self, users: Sequence[User]) -> Ids:
         """Return the row of the model that each user is on for sure; `NONE` for all others."""
@@ -92,23 +97,28 @@ class Chart:
         """Return what is expected of somebody of whom nothing is known.
 
         The models as often as newcomers are on them; before any is established, what all rewards
-        have in common, tastes being noise around it.
+        have in common, tastes being noise around it. Where everybody is alike, they are too.
         """
         models, prior, rows = self.models, self.models.prior, self.models.live
+        if self.rates.alike:
+            largest = rows[models.count[rows].argmax()]
+            return prior.posterior(models.gram[largest], models.moment[largest])
         if len(models.established):
             return models.entering(self.rates) @ models.theta[: models.rows], models.inverse[NEW]
         loud = Prior(prior.mean, prior.spread, prior.noise + prior.spread * self.rates.size)
         theta, _ = loud.posterior(models.gram[rows].sum(axis=0), models.moment[rows].sum(axis=0))
         return theta, models.inverse[NEW]
 
-    def _probation_view(self, row: int) -> tuple[FloatArray, FloatArray]:
+    def _probation_view(self, row: int, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return what the models say that are likely enough, the user's segment being part of each.
+
+        A model that holds the segment already has it once.
+        """
         models, users = self.models, self.users
-        segment, weight = users.segment(row), users.belief(row)
-        meant = np.flatnonzero(weight >= MEANT)
+        segment, meant = users.segment(row), np.flatnonzero(weight >= MEANT)
         theta, inverse = np.zeros(self.dim), np.zeros((self.dim, self.dim))
         for model in meant:
-            inside = users.placed[row] and model == users.model[row]
-            part = 0.0 if inside else 1.0
+            part = 0.0 if users.placed[row] and model == users.model[row] else 1.0
             share = weight[model] / weight[meant].sum()
             mean, covariance = models.prior.posterior(
                 models.gram[model] + part * segment.gram,
@@ -133,14 +143,28 @@ class Chart:
         squares = float((models.theta[models.established] ** 2).sum()) / self.dim
         spread = rates.spread(squares, len(models.established))
         prior = Prior(np.zeros(self.dim), spread, rates.noise)
-        rows = models.live[1:]
-        gram, moment = models.gram[rows].sum(axis=0), models.moment[rows].sum(axis=0)
-        apart = sum(prior.log_evidence(models.gram[row], models.moment[row]) for row in rows)
-        if prior.log_evidence(gram, moment) - apart > self._strong:
-            # Likelier of one taste than of many: whoever is new has that, until it is contradicted.
-            common, _ = prior.posterior(gram, moment)
-            prior = Prior(common, rates.narrow, rates.noise)
+        self._compare_all(prior)
         models.retune(prior)
+
+    def _compare_all(self, prior: Prior) -> None:
+        """Note whether everybody is alike: certainly of one taste rather than of the many models.
+
+        Then all is one model, and other tastes are the exception, until most have one.
+        """
+        models, rows = self.models, self.models.live
+        if self.rates.alike:
+            count = models.count[rows]
+            self.rates.alike = bool(count.max() >= MAJORITY * count.sum())
+            return
+        together = prior.log_evidence(
+            models.gram[rows].sum(axis=0), models.moment[rows].sum(axis=0)
+        )
+        apart = sum(prior.log_evidence(models.gram[row], models.moment[row]) for row in rows[1:])
+        if together - apart > self._strong:
+            self.rates.alike = True
+            oldest, *others = rows[1:][models.id[rows[1:]].argsort()].tolist()
+            for other in others:
+                self._merge(oldest, other)
 
     # A located user
 
@@ -267,11 +291,13 @@ class Chart:
 
     def _is_stray(self, row: int, x: FloatArray, y: float, length: float) -> bool:
         """Tell whether nothing that is thought of a user explains a reward; note its error."""
-        prior, rates = self.models.prior, self.rates
-        theta, inverse = self.view(row)
+        prior, rates, users = self.models.prior, self.rates, self.users
+        judged = row in users.doubts
+        theta, inverse = (
+            self._probation_view(row, users.belief(row)) if judged else self._common_view()
+        )
         error, leverage = y - float(x @ theta), max(float(x @ inverse @ x), 0.0)
-        known = leverage < INFORMATIVE and row in self.users.doubts
-        if known and self.users.belief(row).max() > SURE:
+        if judged and leverage < INFORMATIVE and users.belief(row).max() > SURE:
             rates.test(error * error / (1.0 + leverage))
         as_new = _density(y - float(x @ prior.mean), prior.noise + prior.spread * length)
         return max(_density(error, prior.noise * (1.0 + leverage)), as_new) < rates.floor
@@ -290,37 +316,48 @@ class Chart:
     def _place(self, row: int) -> bool:
         """Put a segment where the evidence is largest; tell whether its user has changed."""
         models, users = self.models, self.users
-        segment, rows = users.segment(row), models.live
-        gains = models.gains(rows, segment.gram, segment.moment)
-        chances = weighed(gains + self._log_prior(int(users.home[row]), rows))
-        weight = np.zeros(models.rows)
-        weight[rows] = chances
-        users.doubt_with(row, weight)
-        model = int(rows[chances.argmax()])
-        if self._is_settled(segment.size, models.count[model], chances.max()):
-            return self._settle(row, model, float(chances.max()))
+        models.know(models.live)
+        chances = self._chances(row)
+        users.doubt_with(row, chances)
+        model, chance = int(chances.argmax()), float(chances.max())
+        mine = users.segment(row).size
+        sure, ripe = chance >= self.certainty, mine >= models.established_at
+        if ripe and not sure and users.home[row] == NONE:
+            return self._settle(row, NEW, chance)  # wrong company costs more than company late
+        if sure and (ripe or (mine >= FEW and mine + models.count[model] >= FIRM * self.dim)):
+            return self._settle(row, model, chance)
         self._stay(row, model)
         return False
+
+    def _chances(self, row: int) -> FloatArray:
+        """Return how likely a segment is on each model, by what the others know by now."""
+        models, users, rows = self.models, self.users, self.models.live
+        gram, moment, _ = users.segment(row)
+        gains = models.gains(rows, gram, moment)
+        if users.placed[row]:
+            model = int(users.model[row])
+            rest = models.prior.log_evidence(
+                models.gram[model] - gram, models.moment[model] - moment
+            )
+            gains[rows == model] = models.evidences(np.array([model])) - rest
+        chances = np.zeros(models.rows)
+        chances[rows] = weighed(gains + self._log_prior(int(users.home[row]), rows))
+        return chances
 
     def _log_prior(self, home: int, rows: Any) -> FloatArray:
         """Return how likely the models are before the segment is looked at.
 
+        All the same, but where everybody is alike as much as they hold.
         Whoever was located and is now suspected of a change is at home still, unless they changed.
         """
-        entering = np.ones(len(rows))
+        count = self.models.count[rows]
+        entering = np.maximum(count, 1.0) / count.max() if self.rates.alike else np.ones(len(rows))
         entering[0] = self.rates.novelty(len(self.models.established))
         if home == NONE:
             return np.log(entering)
         log_prior: FloatArray = np.log(self.rates.hazard * entering / entering.sum())
         log_prior[rows == home] = 0.0
         return log_prior
-
-    def _is_settled(self, mine: float, others: float, chance: float) -> bool:
-        """Tell whether a segment of so many observations is located on a model of so many."""
-        if mine + others < self.models.established_at:
-            return False
-        least = FEW if others >= self.dim else self.dim
-        return mine >= self.models.established_at or (chance >= self.certainty and mine >= least)
 
     def _stay(self, row: int, model: int) -> None:
         """Leave a segment on probation; it counts with its model unless that is firm."""
@@ -376,7 +413,7 @@ class Chart:
         rows = rows[(models.count[rows] >= self.dim) & (rows != model)]
         if not len(rows):
             return
-        known = models.known(np.array([model]))[0]
+        known = models.evidences(np.array([model]))[0]
         gains = models.gains(rows, models.gram[model], models.moment[model]) - known
         if gains.max() > self._strong:
             self._merge(model, int(rows[gains.argmax()]))

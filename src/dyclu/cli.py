@@ -152,7 +152,7 @@ def demo(
         bool, typer.Option("--json", help="Print one JSON document instead.")
     ] = False,
 ) -> None:
-    """Watch uniform, LinUCB and DyClu serve users who change.
+    """Watch uniform, LinUCB, DyClu and Atlas serve users who change.
 
     Every user has one of a few tastes and takes up another one from time to time. The policies are
     told neither who shares a taste nor when it changes. Takes under a minute, prints a table, and

@@ -24,6 +24,9 @@ FOUNDED, JOINED, LEAST_NOVELTY = 2.0, 2.0, 5.0
 """New and known tastes that are taken to have been met before the first user, and how many known
 models the chance of a new one is worth at least: joining is believed only on evidence."""
 
+EXCEPTION = 0.01
+"""How many models that hold everything the chance of a new one is worth where all seem alike."""
+
 LOUDEST = 9.0
 """A squared residual counts as at most this many times the noise's variance: 3 σ."""
 
@@ -61,6 +64,8 @@ class Rates:
         Rewards of users who were located; changes found; suspicions that came to nothing.
     settled, founded : int
         Segments that were located, and how many of them on a model of their own.
+    alike : bool
+        Whether all rewards are certainly likelier of one taste than of many.
 
     Examples
     --------
@@ -80,6 +85,7 @@ class Rates:
     strays: int = 0
     settled: int = 0
     founded: int = 0
+    alike: bool = False
 
     def hear(self, reward: float, length: float) -> None:
         """Count a reward, and its context's squared length."""
@@ -114,11 +120,6 @@ class Rates:
         return (SPREAD_WEIGHT * left / self.size + squares) / (SPREAD_WEIGHT + models)
 
     @property
-    def narrow(self) -> float:
-        """Variance of a taste's coordinates where everybody seems alike."""
-        return TIGHTEST * self.scale / self.size
-
-    @property
     def size(self) -> float:
         """Mean square of the contexts' length."""
         return self.length / self.heard if self.length else 1.0
@@ -140,6 +141,8 @@ class Rates:
 
     def novelty(self, models: int) -> float:
         """Return how many of so many established models the chance of a new one is worth."""
+        if self.alike:
+            return EXCEPTION
         new = (FOUNDED + self.founded) / (FOUNDED + JOINED + self.settled)
         return max(LEAST_NOVELTY, models * new / (1.0 - new))
 

@@ -225,20 +225,25 @@ class SharedModels:
             id = self.merged[id]
         return id
 
-    def known(self, rows: Ids) -> FloatArray:
+    def evidences(self, rows: Ids) -> FloatArray:
         """Return the models' log evidence."""
-        unknown = rows[np.isnan(self.evidence[rows])]
-        if len(unknown):
+        evidence = self.evidence[rows]
+        unknown = np.isnan(evidence)
+        if unknown.any():
             nothing = np.zeros((self.dim, self.dim)), np.zeros(self.dim)
-            self.evidence[unknown] = self.prior.log_evidences(
-                self.gram, self.moment, unknown, *nothing
+            evidence[unknown] = self.prior.log_evidences(
+                self.gram, self.moment, rows[unknown], *nothing
             )
-        return self.evidence[rows]
+        return evidence
+
+    def know(self, rows: Ids) -> None:
+        """Keep the models' log evidence at hand."""
+        self.evidence[rows] = self.evidences(rows)
 
     def gains(self, rows: Ids, gram: FloatArray, moment: FloatArray) -> FloatArray:
         """Return the log evidence of some observations, given those of each model."""
         together = self.prior.log_evidences(self.gram, self.moment, rows, gram, moment)
-        return together - self.known(rows)
+        return together - self.evidences(rows)
 
     def _look(self) -> None:
         self._live = np.flatnonzero(self.alive[: self.rows])

@@ -20,7 +20,7 @@ import dyclu.sim
 from dyclu.cli import app, main
 
 SMALL = ["--users=4", "--rounds=30", "--dim=3", "--parameters=2"]
-NAMES = ["uniform", "LinUCB", "DyClu"]
+NAMES = ["uniform", "LinUCB", "DyClu", "Atlas"]
 ESCAPE = "\x1b"
 
 

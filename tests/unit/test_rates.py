@@ -7,7 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from dyclu.rates import FIRST_HAZARD, FIRST_NOISE, FIRST_STRAYS, LEAST_NOVELTY, Rates
+from dyclu.rates import (
+    EXCEPTION,
+    FIRST_HAZARD,
+    FIRST_NOISE,
+    FIRST_STRAYS,
+    LEAST_NOVELTY,
+    Rates,
+)
 
 
 def test_first_guesses_are_the_stated_ones() -> None:
@@ -60,3 +67,7 @@ def test_changes_strays_and_new_tastes_are_shares() -> None:
     assert rates.stray == pytest.approx(9.1e-5)
     assert rates.novelty(20) == pytest.approx(20.0)
     assert rates.floor == pytest.approx(rates.stray / math.sqrt(rates.scale))
+
+
+def test_where_everybody_is_alike_a_new_taste_is_the_exception() -> None:
+    assert Rates(alike=True, settled=96, founded=48).novelty(10) == EXCEPTION < LEAST_NOVELTY

@@ -1,4 +1,4 @@
-"""The demo: three policies in one world."""
+"""The demo: four policies in one world."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dyclu import __version__
-from dyclu.policies import DyClu, LinUCB, Uniform
+from dyclu.policies import Atlas, DyClu, LinUCB, Uniform
 from dyclu.policy import Policy
 from dyclu.sim.measures import Summary
 from dyclu.sim.play import play
@@ -43,6 +43,7 @@ class Trial:
             "uniform": Uniform(dim, seed=self.seed),
             "LinUCB": LinUCB(dim, noise=noise),
             WATCHED: DyClu(dim, noise=noise),
+            "Atlas": Atlas(dim, noise=noise),
         }
 
     def rehearse(self) -> None:

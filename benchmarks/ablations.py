@@ -1,0 +1,135 @@
+"""What each idea of Atlas buys: the policy without it, on the same streams.
+
+``python -m benchmarks.ablations`` prints the table of ``docs/results/atlas.md``. The settings are
+the tastes and the noise of rows of Table 1, with row 4's periods, so that short runs have many
+changes. Every variant also plays in ``dyclu reproduce table1 --policies
+atlas,benchmarks.ablations:HardSwitch`` (there the noise is told to ``atlas`` alone).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import fmean
+
+import numpy as np
+
+from dyclu import Atlas, Stats, homogeneity
+from dyclu.chart import Chart
+from dyclu.shared import NEW
+from dyclu.sim import play
+from dyclu.sim.paper import SETTINGS
+from dyclu.validation import FloatArray
+from dyclu.whereabouts import NONE
+
+ROWS, USERS, ROUNDS, COLD = ("row1", "row3", "row9"), 50, 400, 40
+"""Whose tastes and noise; users; rounds of each; how many of these count as the cold start."""
+
+LEVEL = 0.01
+"""At which the plain test tells two segments apart, as DyClu does."""
+
+
+class PlainChart(Chart):
+    """Puts a segment to the model it resembles most by Eq. (1), nobody where that cannot tell."""
+
+    def _chances(self, row: int) -> FloatArray:
+        users, models = self.users, self.models
+        segment, noise = users.segment(row), math.sqrt(models.prior.noise)
+        mine = _stats(segment.gram, segment.moment, segment.size)
+        chances = np.zeros(models.rows)
+        chances[NEW] = LEVEL
+        for model in models.live[1:]:
+            part = 1.0 if users.placed[row] and model == users.model[row] else 0.0
+            held = _stats(
+                models.gram[model] - part * segment.gram,
+                models.moment[model] - part * segment.moment,
+                models.count[model] - part * segment.size,
+            )
+            if held.count:
+                answer = homogeneity(mine, held, noise=noise)
+                chances[model] = answer.p_value if answer.df else 0.0
+        best = np.zeros(models.rows)
+        best[chances.argmax()] = 1.0
+        return best
+
+
+class HardChart(Chart):
+    """Believes in the likeliest model alone, and lets a suspect change to it at once."""
+
+    def view(self, row: int) -> tuple[FloatArray, FloatArray]:
+        models, users = self.models, self.users
+        if row != NONE and users.seat[row] == NONE:
+            return models.theta[users.model[row]].copy(), models.inverse[users.model[row]]
+        if row not in users.doubts:
+            return self._common_view()
+        chances = self._chances(row)
+        return self._probation_view(row, (chances == chances.max()).astype(float))
+
+    def _place(self, row: int) -> bool:
+        if self.users.home[row] == NONE:
+            return super()._place(row)
+        chances = self._chances(row)
+        return self._settle(row, int(chances.argmax()), float(chances.max()))
+
+
+class PlainTest(Atlas):
+    """Atlas with Eq. (1) instead of the evidence with a prior."""
+
+    def __init__(self, dim: int, *, noise: float | None = None) -> None:
+        super().__init__(dim, noise=noise)
+        self._chart = _chart(PlainChart, self)
+
+
+class HardSwitch(Atlas):
+    """Atlas without belief."""
+
+    def __init__(self, dim: int, *, noise: float | None = None) -> None:
+        super().__init__(dim, noise=noise)
+        self._chart = _chart(HardChart, self)
+
+
+VARIANTS: dict[str, Callable[..., Atlas]] = {
+    "Atlas (lag 4)": Atlas,
+    "hard switch": HardSwitch,
+    "lag 0": lambda dim, noise: Atlas(dim, noise=noise, lag=0),
+    "lag 8": lambda dim, noise: Atlas(dim, noise=noise, lag=8),
+    "plain test": PlainTest,
+}
+
+
+def _chart(kind: type[Chart], policy: Atlas) -> Chart:
+    told = None if policy._told is None else policy._told**2
+    return kind(policy.dim, told=told, certainty=policy.certainty, lag=policy.lag)
+
+
+def _stats(gram: FloatArray, moment: FloatArray, count: float) -> Stats:
+    """Return sums for the test; with the noise told it does not use the energy."""
+    return Stats(gram, moment, 0.0, max(round(count), 0))
+
+
+def regret(make: Callable[..., Atlas], row: str, seed: int) -> tuple[float, float]:
+    """Return the regret of the cold start and of the whole run."""
+    setting = replace(SETTINGS[row], users=USERS, rounds=ROUNDS, shortest=200, longest=400)
+    run = play(make(setting.dim, noise=setting.noise), setting.world(seed), look=ROUNDS)
+    return float(run.regret[: COLD * setting.users].sum()), float(run.regret.sum())
+
+
+def main() -> None:
+    """Print regret, cold start and whole, of every variant in every setting."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2)
+    seeds = range(parser.parse_args().seeds)
+    print("| cold start, whole run |", " | ".join(ROWS), "|")
+    print("|---" * (len(ROWS) + 1) + "|")
+    for name, make in VARIANTS.items():
+        cells = []
+        for row in ROWS:
+            cold, whole = zip(*(regret(make, row, seed) for seed in seeds), strict=True)
+            cells.append(f"{fmean(cold):,.0f}, {fmean(whole):,.0f}")
+        print(f"| {name} |", " | ".join(cells), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()
