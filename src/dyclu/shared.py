@@ -162,8 +162,9 @@ class SharedModels:
         n = len(rows)
         arm, mean, width = np.empty(n, np.intp), np.empty(n), np.empty(n)
         kernels().ucb_many(
-            self.theta, self.inverse, rows, arms, np.full(n, alpha), TIE, arm, mean, width
-        )
+            self.theta, self.inverse, rows.astype(np.intp), arms, np.full(n, alpha), TIE,
+            arm, mean, width,
+        )  # fmt: skip
         return arm, mean, width
 
     def surroundings(self, rates: Rates, clock: int) -> FloatArray:
