@@ -322,6 +322,8 @@ class Chart:
         model, chance = int(chances.argmax()), float(chances.max())
         mine = users.segment(row).size
         sure, ripe = chance >= self.certainty, mine >= models.established_at
+        if not sure and self._merge_if_torn(chances):
+            return self._place(row)
         if ripe and not sure and users.home[row] == NONE:
             return self._settle(row, NEW, chance)  # wrong company costs more than company late
         if sure and (ripe or (mine >= FEW and mine + models.count[model] >= FIRM * self.dim)):
@@ -404,6 +406,23 @@ class Chart:
         return changed
 
     # The life of models
+
+    def _merge_if_torn(self, chances: FloatArray) -> bool:
+        """Merge the two models a segment is likeliest on, if they are certainly one; tell whether.
+
+        Where many arrive at once, one taste founds several models, and nobody is certain of any.
+        """
+        models = self.models
+        pair = np.argsort(-chances, kind="stable")[:2]
+        if NEW in pair or models.count[pair].min() < models.established_at:
+            return False
+        gram, moment = models.gram[pair].sum(axis=0), models.moment[pair].sum(axis=0)
+        together = models.prior.log_evidence(gram, moment)
+        if together - models.evidences(pair).sum() < self._strong:
+            return False
+        into, other = sorted(pair.tolist(), key=lambda row: -models.count[row])
+        self._merge(into, other)
+        return True
 
     def _merge_if_alike(self, model: int) -> None:
         """Merge a model with the one it resembles most, if certainly."""

@@ -27,6 +27,9 @@ models the chance of a new one is worth at least: joining is believed only on ev
 EXCEPTION = 0.01
 """How many models that hold everything the chance of a new one is worth where all seem alike."""
 
+MANY = 100.0
+"""Located segments after which that least is half of what it was: few tastes are left to be met."""
+
 LOUDEST = 9.0
 """A squared residual counts as at most this many times the noise's variance: 3 σ."""
 
@@ -144,7 +147,8 @@ class Rates:
         if self.alike:
             return EXCEPTION
         new = (FOUNDED + self.founded) / (FOUNDED + JOINED + self.settled)
-        return max(LEAST_NOVELTY, models * new / (1.0 - new))
+        least = LEAST_NOVELTY * MANY / (MANY + self.settled)
+        return max(least, models * new / (1.0 - new))
 
     def dump(self) -> dict[str, Any]:
         """Return the tallies, as JSON holds them."""

@@ -63,6 +63,33 @@ def test_users_who_share_a_taste_share_a_model() -> None:
         assert np.linalg.norm(model.estimate - taste) < 0.2
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_newcomers_to_a_crowd_that_came_at_once_are_located_soon(seed: int) -> None:
+    """One taste founds several models then, and newcomers are torn until these are one."""
+    dim, tastes, policy = 12, 5, Atlas(12, noise=NOISE)
+    rng = np.random.default_rng(seed)
+    taste = rng.normal(size=(tastes, dim))
+    taste /= np.linalg.norm(taste, axis=1, keepdims=True)
+
+    def reward(user: int) -> None:
+        arms = rng.normal(size=(6, dim)) / np.sqrt(dim)
+        x = arms[policy.decide(user, arms).arm]
+        policy.learn(user, x, float(x @ taste[user % tastes] + NOISE * rng.normal()))
+
+    for _ in range(14):
+        for user in range(300):
+            reward(user)
+    took = []
+    for user in range(300, 400):
+        took.append(0)
+        while not policy.locate(user).located:
+            reward(user)
+            took[-1] += 1
+    assert np.median(took) <= 5
+    assert np.quantile(took, 0.9) <= 12
+    assert len(policy.models) == tastes
+
+
 def test_a_newcomer_is_located_after_a_handful_of_rewards() -> None:
     policy = Atlas(DIM, noise=NOISE)
     crowd = Crowd(policy)
