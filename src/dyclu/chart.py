@@ -200,11 +200,10 @@ class Chart:
         return bool(calls & kernel.RECONSIDER) and self._reconsider(row)
 
     def _credit(self, row: int, home: int, place: int) -> None:
-        """Add a waiting observation to the user's model, unless it is a stray."""
+        """Add a waiting observation to the user's model."""
         models, users = self.models, self.users
         x, y = users.contexts[row, place], float(users.rewards[row, place])
-        if not models.credit(home, x, y, score=users.score[row], floor=self.rates.floor):
-            return
+        models.credit(home, x, y, score=users.score[row], floor=self.rates.floor)
         users.credited[row] += 1
         models.visited[home] = self.clock
         if models.count[home] >= 2.0 * models.checked[home]:
@@ -283,11 +282,13 @@ class Chart:
 
     def probe(self, row: int, x: FloatArray, y: float, length: float) -> tuple[bool, bool]:
         """Take in a reward of a user on probation; tell the same."""
-        if self._is_stray(row, x, y, length):
-            return True, False
+        stray, prior = self._is_stray(row, x, y, length), self.models.prior
+        if stray:
+            expected, variance = float(x @ prior.mean), prior.noise + prior.spread * length
+            y = expected + kernels().tamed(y - expected, variance, self.rates.floor)
         self.withdraw(row)
         self.users.extend(row, x, y)
-        return False, self._place(row)
+        return stray, self._place(row)
 
     def _is_stray(self, row: int, x: FloatArray, y: float, length: float) -> bool:
         """Tell whether nothing that is thought of a user explains a reward; note its error."""

@@ -954,6 +954,19 @@ def density(error: float, variance: float) -> float:
 
 
 @compiled
+def tamed(error: float, variance: float, floor: float) -> float:
+    """Return an error, or the largest of its sign that is as likely as a stray.
+
+    What is rare must not decide, but it must count: of rewards that are mostly 0 and seldom 1, the
+    ones are all there is to learn from.
+    """
+    if density(error, variance) >= floor:
+        return error
+    most = max(-2.0 * variance * math.log(floor * math.sqrt(variance)), 0.0)
+    return math.copysign(math.sqrt(most), error)
+
+
+@compiled
 def add_up(contexts: FloatArray, rewards: FloatArray, gram: FloatArray, moment: FloatArray) -> None:
     """Add observations to sums, one after the other."""
     for k in range(len(rewards)):
@@ -1016,21 +1029,19 @@ def credit(
     reward: float,
     noise: float,
     floor: float,
-) -> bool:
-    """Add an observation to a model by rank one, and its error to a score, unless it is a stray."""
+) -> None:
+    """Add an observation to a model by rank one, and its error to a score, a stray's `tamed`."""
     column = np.empty(len(context))
     times(inverse, context, column)
     grown = 1.0 + max(dot(context, column), 0.0)
-    error = reward - dot(theta, context)
-    if density(error, noise * grown) < floor:
-        return False
+    expected = dot(theta, context)
+    error = tamed(reward - expected, noise * grown, floor)
     add_outer(gram, context, 1.0)
     add_outer(inverse, column, -1.0 / grown)
     for i in range(len(context)):
-        moment[i] += reward * context[i]
+        moment[i] += (expected + error) * context[i]
         score[i] += error * context[i]
         theta[i] += error / grown * column[i]
-    return True
 
 
 @compiled
@@ -1080,19 +1091,19 @@ def attend(
         calls += DOUBT
     if last + 1 < lag:
         return error, leverage, calls
-    if credit(
+    credit(
         gram[home], moment[home], inverse[home], theta[home], score,
         contexts[0], rewards[0], noise, floor,
-    ):  # fmt: skip
-        user[CREDITED] += 1.0
-        model[COUNT] += 1.0
-        model[EVIDENCE] = np.nan
-        model[UPDATES] += 1.0
-        model[VISITED] = surroundings[CLOCK]
-        if model[UPDATES] >= STALE:
-            calls += REFRESH
-        if model[COUNT] >= 2.0 * model[CHECKED]:
-            calls += COMPARE
+    )  # fmt: skip
+    user[CREDITED] += 1.0
+    model[COUNT] += 1.0
+    model[EVIDENCE] = np.nan
+    model[UPDATES] += 1.0
+    model[VISITED] = surroundings[CLOCK]
+    if model[UPDATES] >= STALE:
+        calls += REFRESH
+    if model[COUNT] >= 2.0 * model[CHECKED]:
+        calls += COMPARE
     for place in range(last):
         contexts[place] = contexts[place + 1]
         rewards[place] = rewards[place + 1]

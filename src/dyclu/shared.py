@@ -138,22 +138,20 @@ class SharedModels:
 
     def credit(
         self, row: int, context: FloatArray, reward: float, *, score: FloatArray, floor: float
-    ) -> bool:
+    ) -> None:
         """Add one observation of a located user to a model, and its error to the user's score.
 
-        Nothing is added if it is less likely than `floor`; tell whether it was added.
+        One less likely than `floor` counts as one that is just as likely.
         """
-        if not kernels().credit(
+        kernels().credit(
             self.gram[row], self.moment[row], self.inverse[row], self.theta[row], score,
             context, reward, self.prior.noise, floor,
-        ):  # fmt: skip
-            return False
+        )  # fmt: skip
         self.count[row] += 1
         self.evidence[row] = UNKNOWN
         self.updates[row] += 1
         if self.updates[row] >= kernels().STALE:
             self.refresh(row)
-        return True
 
     def choose_many(
         self, rows: Ids, arms: FloatArray, *, alpha: float

@@ -36,7 +36,7 @@ def test_crediting_by_rank_one_is_the_estimate_from_the_sums() -> None:
     for _ in range(30):
         x = rng.normal(size=DIM)
         y = float(x @ [1.0, 0.0, -1.0] + rng.normal(scale=0.2))
-        assert shared.credit(row, x, y, score=score, floor=1e-30)
+        shared.credit(row, x, y, score=score, floor=1e-30)
     theta, inverse = shared.theta[row].copy(), shared.inverse[row].copy()
     shared.refresh(row)
     np.testing.assert_allclose(theta, shared.theta[row], rtol=1e-9, atol=1e-12)
@@ -45,13 +45,23 @@ def test_crediting_by_rank_one_is_the_estimate_from_the_sums() -> None:
     assert np.abs(score).max() > 0
 
 
-def test_a_stray_is_not_credited() -> None:
-    shared, row = filled()
-    before, score = shared.gram[row].copy(), np.zeros(DIM)
-    assert not shared.credit(row, np.ones(DIM), 1e3, score=score, floor=1e-6)
-    np.testing.assert_array_equal(shared.gram[row], before)
-    assert shared.count[row] == 12
-    assert not score.any()
+def test_a_stray_counts_as_what_is_just_as_likely_and_no_more() -> None:
+    x, floor = np.ones(DIM), 1e-6
+    shifts = []
+    for reward in (10.0, 1e3, 1e9):
+        shared, row = filled()
+        before, score = shared.theta[row].copy(), np.zeros(DIM)
+        shared.credit(row, x, reward, score=score, floor=floor)
+        assert shared.count[row] == 13
+        assert (score > 0).all()
+        shifts.append(shared.theta[row] - before)
+        np.testing.assert_allclose(
+            shared.gram[row] @ shared.theta[row] + shared.prior.ridge * shared.theta[row],
+            shared.moment[row] + shared.prior.ridge * shared.prior.mean,
+            atol=1e-9,
+        )
+    np.testing.assert_allclose(shifts[1], shifts[2], rtol=1e-6)
+    np.testing.assert_allclose(shifts[0], shifts[2], rtol=1e-6)
 
 
 def test_what_was_added_can_be_taken_out() -> None:
