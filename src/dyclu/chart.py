@@ -354,7 +354,9 @@ class Chart:
         Whoever was located and is now suspected of a change is at home still, unless they changed.
         """
         count = self.models.count[rows]
-        entering = np.maximum(count, 1.0) / count.max() if self.rates.alike else np.ones(len(rows))
+        entering = np.ones(len(rows))
+        if self.rates.alike:
+            entering = np.maximum(count, 1.0) / max(count.max(), 1.0)
         entering[0] = self.rates.novelty(len(self.models.established))
         if home == NONE:
             return np.log(entering)
@@ -380,6 +382,7 @@ class Chart:
         """Locate a user on a model; tell whether they have changed."""
         models, users, rates = self.models, self.users, self.rates
         (gram, moment, count), home = users.segment(row), int(users.home[row])
+        before = int(models.id[home]) if home != NONE else NONE
         rates.settled += 1
         rates.founded += int(models.count[model] < self.dim)
         if model == NEW:
@@ -401,7 +404,7 @@ class Chart:
         rates.changes += int(changed)
         rates.strays += int(home == model)
         if changed:
-            self.moved = (int(models.id[home]), int(models.id[model]), chance)
+            self.moved = (before, int(models.id[model]), chance)
         if models.count[model] >= 2.0 * models.checked[model]:
             self._merge_if_alike(model)
         return changed

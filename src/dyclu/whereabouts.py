@@ -236,9 +236,11 @@ class Whereabouts:
             certain[self.model[row]] = 1.0
             return certain
         ids, weights = self.doubts[row]
-        # The first place is for models that are gone.
+        # The first place is for models that are gone: what was believed of them, the others share.
         places = np.array(models.rows_of(ids.tolist())) - GONE
-        return np.asarray(np.bincount(places, weights, minlength=models.rows + 1)[1:], np.float64)
+        left = np.asarray(np.bincount(places, weights, minlength=models.rows + 1)[1:], np.float64)
+        held = left.sum()
+        return left / held if held > 0.0 and places.min() == 0 else left
 
     # Models that come and go
 

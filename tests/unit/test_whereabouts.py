@@ -87,10 +87,11 @@ def test_beliefs_follow_models_that_are_founded_merged_and_closed() -> None:
     # Another model in the same row is not the one that was believed in.
     assert models.found(clock=9) == two
     np.testing.assert_allclose(users.belief(row), [0.1, 0.5, 0.0, 0.4])
+    # What was believed of a model that is gone is shared by the others.
     models.close(three)
-    np.testing.assert_allclose(users.belief(row), [0.1, 0.5, 0.0])
+    np.testing.assert_allclose(users.belief(row), [1 / 6, 5 / 6, 0.0])
     models.close(one)
-    np.testing.assert_allclose(users.belief(row)[NEW], 0.1)
+    np.testing.assert_allclose(users.belief(row)[NEW], 1.0)
     assert users.belief(row)[1:].sum() == 0.0
     assert models.rows_of([0, 1, 2, 3]) == [GONE, GONE, GONE, two]
 

@@ -58,8 +58,8 @@ class Atlas:
     noise : float or None
         Standard deviation σ of the rewards' noise; None estimates it from errors of prediction.
     alpha : float
-        How many posterior standard deviations an arm is given credit for. Raise it where what is
-        offered varies so little that some features would never be tried.
+        How many posterior standard deviations an arm is given credit for. Raise it, to 2 or so,
+        where arms have few features in common (one-hot vectors): some would never be tried.
     certainty : float
         Belief from which on a user counts as located, and evidence asked of merging and splitting.
         Raise it where confusing two similar tastes is dear.
