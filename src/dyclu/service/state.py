@@ -134,7 +134,9 @@ class State:
         return self
 
     def apply(self, line: Line) -> None:
-        """Take in the next line of the journal."""
+        """Take in the next line of the journal; one that comes too late is a fault of ours."""
+        if line.seq <= self.total.seq:
+            raise RuntimeError(f"line {line.seq} came after line {self.total.seq}")
         match line.body:
             case Decision() as decision:
                 self._decided(line, decision)

@@ -21,7 +21,7 @@ from dyclu.errors import FileError
 from dyclu.service import schema
 from dyclu.service.commit import Committer, unavailable
 from dyclu.service.engine import Engine, InFlight, Reply
-from dyclu.service.records import Line, encode
+from dyclu.service.records import encode
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import TenantSettings
 from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, Snapshots, recover
@@ -193,11 +193,12 @@ class Tenant:
                 break
             except InFlight:
                 await self.committer.settled()
-        gone = await asyncio.shield(asyncio.ensure_future(self._erase(user, mark)))
+        # Queued in the same step as it was numbered: no later number may reach the disk before it.
+        erased = self.committer.run(lambda: self._journal.erase(user, encode(mark)), mark)
+        gone = await asyncio.shield(asyncio.ensure_future(self._erase(user, erased)))
         return schema.Erased(user, gone, rebuilding=self.rebuilding)
 
-    async def _erase(self, user: str, mark: Line) -> int:
-        erased = self.committer.run(lambda: self._journal.erase(user, encode(mark)), mark)
+    async def _erase(self, user: str, erased: Awaitable[tuple[int, int]]) -> int:
         gone, self._epoch = await erased
         self.engine.forget(user)
         self._erased.set()
