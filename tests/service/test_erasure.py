@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from dyclu.service.records import Erasure, line
+from dyclu.service.records import Erasure, Expiry, line
 from dyclu.service.schema import Observation
 from dyclu.service.settings import TenantSettings
 from dyclu.service.state import State
 from dyclu.service.tenant import Tenant
+from tests.service.bench import Bench
 
 
 def tenant(folder: Path, **rules: Any) -> Tenant:
@@ -53,3 +54,51 @@ def test_a_line_behind_the_last_one_is_not_taken_in() -> None:
         with pytest.raises(RuntimeError, match="came after line 2"):
             state.apply(line(late, 0, Erasure()))
     assert state.total.seq == 2
+
+
+def test_who_is_erased_during_a_replay_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        for user in ("ana", "bob", "cleo"):
+            await observe(served, user, 300)
+        known: list[bool] = []
+        replace = served.engine.replace
+
+        def watched(state: State) -> None:
+            known.append("bob" in state.users)
+            replace(state)
+
+        monkeypatch.setattr(served.engine, "replace", watched)
+        some, read = served._replay_some, asyncio.Event()
+
+        async def slowly(state: State) -> None:
+            await some(state)
+            if "bob" in state.users and not read.is_set():
+                read.set()
+                await served.erase("bob")
+
+        monkeypatch.setattr(served, "_replay_some", slowly)
+        await served.erase("ana")
+        await read.wait()
+        await rebuilt(served)
+        assert known == [False]
+        assert served.state.users.keys() == {"cleo"}
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_an_id_that_was_given_again_stays_when_its_first_decision_goes(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.decide("ana", decision_id="d")
+    first, second = bench.state.ids["d"], bench.reader.find("d", "decision")
+    assert second is not None
+    bench.state.apply(line(2, second.at, second.body, ref="d", user="bob"))
+    bench.state.apply(line(3, second.at, Expiry([first])))
+    assert bench.state.ids == {"d": 2}
+    bench.state.apply(line(4, second.at, Expiry([2])))
+    assert bench.state.ids == {}
+    bench.close()

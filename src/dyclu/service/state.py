@@ -195,7 +195,8 @@ class State:
 
     def _drop(self, seq: int) -> None:
         gone = self.pending.pop(seq, None)
-        if gone is not None:
+        # The id of a decision that was erased may have been given to another since.
+        if gone is not None and self.ids.get(gone.id) == seq:
             del self.ids[gone.id]
 
     def _activated(self, line: Line, activation: Activation) -> None:

@@ -224,6 +224,9 @@ class Tenant:
         epoch, state = self._epoch, State(self._spec.make())
         while state.total.seq < self.state.total.seq:
             await self._replay_some(state)
+            if self._epoch != epoch:
+                # Somebody else was erased, whom this state may remember: begin anew.
+                return
         self.engine.replace(state)
         self._built = epoch
 
