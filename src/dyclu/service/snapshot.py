@@ -96,6 +96,20 @@ class Snapshots:
             if path.stem not in kept and path.suffix in (".state", ".policy"):
                 self._remove(path)
 
+    def discard_ahead(self, last: int) -> None:
+        """Remove those that tell of lines after `last`, where the journal ends.
+
+        They were made from lines that are lost. Once the journal has grown past them, nothing
+        would show that they do not follow from it.
+        """
+        for path in sorted(self.folder.glob(f"*-{'[0-9]' * 20}.*")):
+            if int(path.stem.partition("-")[2]) > last:
+                self._complain(
+                    f"snapshot {path.name} is ahead of the journal, which ends at {last}; "
+                    "it is removed"
+                )
+                self._remove(path)
+
     def _remove(self, path: Path) -> None:
         try:
             path.unlink(missing_ok=True)

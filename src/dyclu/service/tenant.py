@@ -76,6 +76,7 @@ class Tenant:
         self._facts = self._reader.facts()
         self.snapshots = Snapshots(folder / SNAPSHOTS, self._spec)
         self.snapshots.sweep()
+        self.snapshots.discard_ahead(self._reader.last())
         state = self._recovered()
         self.engine = Engine(
             state,

@@ -1,0 +1,51 @@
+"""`dyclu.service.tenant`: how a tenant starts from what it finds."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+from dyclu.service.snapshot import JOURNAL, SNAPSHOTS
+from dyclu.service.tenant import Tenant
+from tests.service.test_erasure import observe, tenant
+
+
+async def killed(served: Tenant) -> None:
+    """End a tenant without its last snapshot."""
+    served.saved = served.state.total.seq
+    await served.stop()
+
+
+def stems(served: Tenant) -> set[str]:
+    return {path.stem for path in (served.folder / SNAPSHOTS).iterdir()}
+
+
+def test_a_snapshot_ahead_of_the_journal_is_never_used(tmp_path: Path) -> None:
+    """Not even when other lines have taken the numbers of those it was made from."""
+
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "ana", 3)
+        await served.stop()
+        copy = shutil.copy(served.folder / JOURNAL, tmp_path)
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "lost", 3)
+        await served.stop()
+        shutil.copy(copy, served.folder / JOURNAL)
+        served = tenant(tmp_path)
+        assert "ahead of the journal" in served.snapshots.complaints[0]
+        await served.start(snapshot_every=1000)
+        await observe(served, "bob", 5)
+        await killed(served)
+        served = tenant(tmp_path)
+        assert {user: one.rewards for user, one in served.state.users.items()} == {
+            "ana": 3,
+            "bob": 5,
+        }
+        await served.start(snapshot_every=1000)
+        await served.stop()
+
+    asyncio.run(play())
