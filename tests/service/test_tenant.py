@@ -6,6 +6,8 @@ import asyncio
 import shutil
 from pathlib import Path
 
+import pytest
+
 from dyclu.service.snapshot import JOURNAL, SNAPSHOTS
 from dyclu.service.tenant import Tenant
 from tests.service.test_erasure import observe, tenant
@@ -47,5 +49,27 @@ def test_a_snapshot_ahead_of_the_journal_is_never_used(tmp_path: Path) -> None:
         }
         await served.start(snapshot_every=1000)
         await served.stop()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(("error", "ends"), [(MemoryError, True), (ZeroDivisionError, False)])
+def test_only_what_no_replay_could_learn_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], ends: bool
+) -> None:
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        ended: list[bool] = []
+        monkeypatch.setattr(served.committer, "_die", lambda: ended.append(True))
+
+        def fails(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(served.state.policy, "learn", fails)
+        await observe(served, "ana")
+        assert ended == [True] * ends
+        assert served.state.total.unlearnt == (not ends)
+        await killed(served)
 
     asyncio.run(play())

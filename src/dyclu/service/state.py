@@ -19,6 +19,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from dyclu import policies
+from dyclu.errors import DycluError
 from dyclu.policy import Outcome, Policy
 from dyclu.service import inspect
 from dyclu.service.activity import CHANGES, DECISIONS, REWARD_SUM, REWARDS, Ring
@@ -29,6 +30,9 @@ LOG = logging.getLogger("dyclu.service")
 
 CHANGES_KEPT = 10_000
 """Latest changes that can be asked for."""
+
+UNLEARNABLE = (DycluError, ArithmeticError, np.linalg.LinAlgError)
+"""What a policy raises for a reward every time; all else may pass, as lack of memory does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +212,7 @@ class State:
     def _learn(self, line: Line, user: str, x: FloatArray, value: float) -> None:
         try:
             outcome = self.policy.learn(user, x, value)
-        except Exception:
+        except UNLEARNABLE:
             # The line is in the journal for good. One reward that a policy cannot take must not
             # keep the service from starting ever again; replayed, it is left out again.
             LOG.exception("line %d of the journal could not be learnt; it is left out", line.seq)
