@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dyclu.service.records import encode
+from dyclu.service.refusal import Refusal
 from dyclu.service.snapshot import JOURNAL, SNAPSHOTS
 from dyclu.service.tenant import Tenant
 from tests.service.test_erasure import observe, tenant
@@ -70,6 +72,28 @@ def test_only_what_no_replay_could_learn_is_left_out(
         await observe(served, "ana")
         assert ended == [True] * ends
         assert served.state.total.unlearnt == (not ends)
+        await killed(served)
+
+    asyncio.run(play())
+
+
+def test_a_kill_amid_an_erasure_leaves_no_snapshot_that_remembers(tmp_path: Path) -> None:
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "ana", 3)
+        served.save()
+        mark = served.engine.erase("ana")
+        served._journal.erase("ana", encode(mark))
+        await killed(served)
+        assert stems(served) == {f"{0:08d}-{3:020d}"}
+        served = tenant(tmp_path)
+        assert stems(served) == set()
+        await served.start(snapshot_every=1000)
+        (served.folder / SNAPSHOTS / f"{0:08d}-{3:020d}.state").touch()
+        with pytest.raises(Refusal, match="no such user"):
+            await served.erase("ana")
+        assert stems(served) == set()
         await killed(served)
 
     asyncio.run(play())

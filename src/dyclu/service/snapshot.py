@@ -96,6 +96,12 @@ class Snapshots:
             if path.stem not in kept and path.suffix in (".state", ".policy"):
                 self._remove(path)
 
+    def discard_other_epochs(self, epoch: int) -> None:
+        """Remove those from before an erasure, and nothing that another process may be writing."""
+        for path in self.folder.glob("*-*.*"):
+            if not path.name.startswith(f"{epoch:08d}-"):
+                self._remove(path)
+
     def discard_ahead(self, last: int) -> None:
         """Remove those that tell of lines after `last`, where the journal ends.
 

@@ -76,6 +76,8 @@ class Tenant:
         self._facts = self._reader.facts()
         self.snapshots = Snapshots(folder / SNAPSHOTS, self._spec)
         self.snapshots.sweep()
+        # Whoever erased somebody may have been killed before their snapshots were gone.
+        self.snapshots.discard_other_epochs(self._facts.epoch)
         self.snapshots.discard_ahead(self._reader.last())
         state = self._recovered()
         self.engine = Engine(
@@ -194,6 +196,10 @@ class Tenant:
                 break
             except InFlight:
                 await self.committer.settled()
+            except Refusal:
+                # Unknown now; a snapshot that could not be removed when they went may know them.
+                self.snapshots.discard_other_epochs(self._epoch)
+                raise
         # Queued in the same step as it was numbered: no later number may reach the disk before it.
         erased = self.committer.run(lambda: self._journal.erase(user, encode(mark)), mark)
         gone = await asyncio.shield(asyncio.ensure_future(self._erase(user, erased)))
