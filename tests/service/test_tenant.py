@@ -97,3 +97,24 @@ def test_a_kill_amid_an_erasure_leaves_no_snapshot_that_remembers(tmp_path: Path
         await killed(served)
 
     asyncio.run(play())
+
+
+def test_what_was_replayed_at_the_start_is_not_yet_saved(tmp_path: Path) -> None:
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "ana", 3)
+        await killed(served)
+        served = tenant(tmp_path)
+        assert served.saved == 0
+        await served.start(snapshot_every=1000)
+        await served.stop()
+        assert stems(served) == {f"{0:08d}-{3:020d}"}
+        served = tenant(tmp_path)
+        assert served.saved == 3
+        await served.start(snapshot_every=1000)
+        await served.erase("ana")
+        assert served.saved == 0
+        await killed(served)
+
+    asyncio.run(play())

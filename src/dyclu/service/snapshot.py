@@ -36,6 +36,13 @@ KEPT = 2
 class Snapshots:
     """The snapshots of one tenant.
 
+    Attributes
+    ----------
+    complaints : list of str
+        What was wrong with those that were found.
+    used : int
+        Line of the snapshot that `latest` returned, 0 if there was none.
+
     Examples
     --------
     >>> spec = PolicySpec("linucb", 2, {"alpha": 0.5})
@@ -48,6 +55,7 @@ class Snapshots:
     def __init__(self, folder: Path, spec: PolicySpec) -> None:
         self.folder, self.spec = folder, spec
         self.complaints: list[str] = []
+        self.used = 0
         make_folder(folder)
 
     def write(self, state: State, *, epoch: int) -> None:
@@ -72,6 +80,7 @@ class Snapshots:
                 self._complain(f"snapshot {stem.name} is not used: {error}")
                 continue
             if state is not None:
+                self.used = state.total.seq
                 return state
         return None
 

@@ -92,7 +92,7 @@ class Tenant:
         self._tasks: list[asyncio.Task[None]] = []
         self._erased = asyncio.Event()
         self._epoch = self._built = self._facts.epoch
-        self.saved = state.total.seq
+        self.saved = self.snapshots.used
 
     def _recovered(self) -> State:
         try:
@@ -210,6 +210,7 @@ class Tenant:
         self.engine.forget(user)
         self._erased.set()
         self.snapshots.purge(epoch=self._epoch)
+        self.saved = 0
         return int(gone)
 
     # --- what goes on by itself --------------------------------------------------------------
@@ -271,10 +272,10 @@ class Tenant:
             raise
         if failed:
             LOG.error("no snapshot of %s was made (exit status %d)", self.name, failed)
-        else:
-            self.saved = seq
         if self._epoch != epoch:
             self.snapshots.purge(epoch=self._epoch)
+        elif not failed:
+            self.saved = seq
 
     def _count_batch(self, lines: int) -> None:
         self.batches += 1
