@@ -78,7 +78,6 @@ class Tenant:
         self.snapshots.sweep()
         # Whoever erased somebody may have been killed before their snapshots were gone.
         self.snapshots.discard_other_epochs(self._facts.epoch)
-        self.snapshots.discard_ahead(self._reader.last())
         state = self._recovered()
         self.engine = Engine(
             state,
@@ -96,6 +95,7 @@ class Tenant:
 
     def _recovered(self) -> State:
         try:
+            self.snapshots.discard_ahead(self._reader.last())
             return recover(self._reader, self.snapshots)
         except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
             raise FileError(
