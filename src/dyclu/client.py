@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -27,6 +28,8 @@ from dyclu.errors import DycluError
 
 PASSING = frozenset({429, 502, 503, 504})
 """Statuses that another attempt may overcome."""
+
+NOT_FOUND = 404
 
 LONGEST_PAUSE = 10.0
 
@@ -79,11 +82,30 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """A request that may be sent any number of times."""
+    """A request that may be sent any number of times.
+
+    `alone` says that it is a batch of one, `gone` what a repetition that finds nothing left to do
+    is answered with.
+    """
 
     method: str
     path: str
     body: Any = None
+    alone: bool = False
+    gone: dict[str, Any] | None = None
+
+    def may_pass(self, response: httpx.Response) -> bool:
+        """Tell whether another attempt may overcome this refusal."""
+        status = response.status_code
+        if self.alone and response.is_success:
+            status = response.json()["results"][0].get("http", status)
+        return status in PASSING
+
+    def judged(self, response: httpx.Response, *, lost: bool) -> dict[str, Any]:
+        """Return the answer, or raise; `lost` if the answer to an earlier attempt may be."""
+        if lost and self.gone is not None and response.status_code == NOT_FOUND:
+            return self.gone
+        return _judged(response)
 
 
 class _Pauses:
@@ -112,11 +134,30 @@ def _observation(user: str, features: Sequence[float], reward: float, event_id: 
         "reward": float(reward),
         "event_id": event_id or uuid.uuid4().hex,
     }
-    return _Ask("POST", "/v1/observations", {"observations": [row]})
+    return _Ask("POST", "/v1/observations", {"observations": [row]}, alone=True)
 
 
 def _reward(decision_id: str, value: float) -> _Ask:
-    return _Ask("POST", f"/v1/decisions/{decision_id}/reward", {"value": float(value)})
+    return _Ask("POST", f"/v1/decisions/{_quoted(decision_id)}/reward", {"value": float(value)})
+
+
+def _activation(decision_id: str) -> _Ask:
+    return _Ask("POST", f"/v1/decisions/{_quoted(decision_id)}/activate")
+
+
+def _question(user: str) -> _Ask:
+    return _Ask("GET", f"/v1/users/{_quoted(user)}")
+
+
+def _erasure(user: str) -> _Ask:
+    # How many lines there were was in the answer that was lost.
+    gone = {"user": user, "erased_records": None, "rebuilding": None}
+    return _Ask("DELETE", f"/v1/users/{_quoted(user)}", gone=gone)
+
+
+def _quoted(id: str) -> str:
+    """Return an id as one part of a path, whatever it holds: `ana?x` is not `ana`."""
+    return quote(id, safe="")
 
 
 def _chosen(answer: dict[str, Any]) -> Choice:
@@ -202,7 +243,7 @@ class Client:
 
     def activate(self, decision_id: str) -> dict[str, Any]:
         """Let a decision that began inactive count."""
-        return self._ask(_Ask("POST", f"/v1/decisions/{decision_id}/activate"))
+        return self._ask(_activation(decision_id))
 
     def observe(
         self, user: str, features: Sequence[float], reward: float, *, event_id: str | None = None
@@ -212,11 +253,11 @@ class Client:
 
     def user(self, user: str) -> dict[str, Any]:
         """Return what is known of a user."""
-        return self._ask(_Ask("GET", f"/v1/users/{user}"))
+        return self._ask(_question(user))
 
     def erase(self, user: str) -> dict[str, Any]:
-        """Have a user forgotten."""
-        return self._ask(_Ask("DELETE", f"/v1/users/{user}"))
+        """Have a user forgotten; None for what was told in an answer that was lost."""
+        return self._ask(_erasure(user))
 
     def models(self) -> dict[str, Any]:
         """Return which tastes there are."""
@@ -231,17 +272,21 @@ class Client:
         return self._ask(_Ask("GET", "/v1/policy"))
 
     def _ask(self, ask: _Ask) -> dict[str, Any]:
+        lost = False
         for pause in self._pauses:
             try:
                 response = self._http.request(ask.method, ask.path, json=ask.body)
             except httpx.TransportError:
+                lost = True
                 time.sleep(pause)
                 continue
-            if response.status_code not in PASSING:
-                return _judged(response)
+            if not ask.may_pass(response):
+                return ask.judged(response, lost=lost)
+            lost = True
             time.sleep(_again(response, pause))
         try:
-            return _judged(self._http.request(ask.method, ask.path, json=ask.body))
+            response = self._http.request(ask.method, ask.path, json=ask.body)
+            return ask.judged(response, lost=lost)
         except httpx.TransportError as error:
             raise _unreachable(self._url, error) from None
 
@@ -287,7 +332,7 @@ class AsyncClient:
 
     async def activate(self, decision_id: str) -> dict[str, Any]:
         """Let a decision that began inactive count."""
-        return await self._ask(_Ask("POST", f"/v1/decisions/{decision_id}/activate"))
+        return await self._ask(_activation(decision_id))
 
     async def observe(
         self, user: str, features: Sequence[float], reward: float, *, event_id: str | None = None
@@ -297,11 +342,11 @@ class AsyncClient:
 
     async def user(self, user: str) -> dict[str, Any]:
         """Return what is known of a user."""
-        return await self._ask(_Ask("GET", f"/v1/users/{user}"))
+        return await self._ask(_question(user))
 
     async def erase(self, user: str) -> dict[str, Any]:
-        """Have a user forgotten."""
-        return await self._ask(_Ask("DELETE", f"/v1/users/{user}"))
+        """Have a user forgotten; None for what was told in an answer that was lost."""
+        return await self._ask(_erasure(user))
 
     async def models(self) -> dict[str, Any]:
         """Return which tastes there are."""
@@ -316,17 +361,21 @@ class AsyncClient:
         return await self._ask(_Ask("GET", "/v1/policy"))
 
     async def _ask(self, ask: _Ask) -> dict[str, Any]:
+        lost = False
         for pause in self._pauses:
             try:
                 response = await self._http.request(ask.method, ask.path, json=ask.body)
             except httpx.TransportError:
+                lost = True
                 await asyncio.sleep(pause)
                 continue
-            if response.status_code not in PASSING:
-                return _judged(response)
+            if not ask.may_pass(response):
+                return ask.judged(response, lost=lost)
+            lost = True
             await asyncio.sleep(_again(response, pause))
         try:
-            return _judged(await self._http.request(ask.method, ask.path, json=ask.body))
+            response = await self._http.request(ask.method, ask.path, json=ask.body)
+            return ask.judged(response, lost=lost)
         except httpx.TransportError as error:
             raise _unreachable(self._url, error) from None
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 
 from dyclu.client import AsyncClient, Client, ServiceError
@@ -70,6 +71,41 @@ def test_refusals_are_told(service: Running) -> None:
         with pytest.raises(ServiceError) as item:
             client.observe("ana", [1.0], 1.0)
         assert item.value.status == 422
+
+
+def test_an_id_is_one_part_of_the_path(service: Running) -> None:
+    with Client(service.url) as client:
+        client.observe("zoe", [1, 0], 0.5)
+        for ask in (client.erase, client.user):
+            for id in ("zoe?of=bob", "zoe#2"):
+                with pytest.raises(ServiceError):
+                    ask(id)
+        assert client.user("zoe")["rewards"] == 1
+
+
+def test_an_observation_is_sent_again_while_the_disk_is_busy(service: Running) -> None:
+    committer = service.service.tenants["default"].committer
+    committer.trouble = "the journal cannot be written"
+    healed = threading.Timer(0.2, lambda: setattr(committer, "trouble", None))
+    healed.start()
+    with Client(service.url) as client:
+        assert client.observe("yan", [1, 0], 0.5)["repeated"] is False
+    healed.join()
+
+
+def test_an_erasure_whose_answer_was_lost() -> None:
+    lost = iter([True])
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        if next(lost, False):
+            raise httpx.ReadTimeout("lost")
+        return httpx.Response(404, json={"error": {}})
+
+    with Client("http://service") as client:
+        client._http = httpx.Client(
+            base_url="http://service", transport=httpx.MockTransport(answer)
+        )
+        assert client.erase("ana")["user"] == "ana"
 
 
 def test_nobody_there() -> None:

@@ -371,3 +371,18 @@ def test_what_was_answered_is_answered_again_although_there_is_no_more_room(tmp_
     with refused(429):
         bench.decide("ana", decision_id="d3")
     assert bench.decide("ana", decision_id="d1") == first
+
+
+def test_a_shorter_wait_is_not_held_up_by_older_decisions(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, reward_wait=1000.0)
+    bench.decide("ana", decision_id="old")
+    bench.close()
+    later = Bench(tmp_path, reward_wait=10.0)
+    later.decide("ana", decision_id="new")
+    later.now += 20
+    later.expire()
+    assert list(later.state.ids) == ["old"]
+    later.now += 1000
+    later.expire()
+    assert not later.state.ids
+    later.close()

@@ -187,14 +187,17 @@ class Committer:
                     await asyncio.sleep(0)
                     began = time.monotonic()
         except Exception:
-            # What is served would no longer follow from the journal. The next start puts it right.
-            LOG.critical("a line of the journal could not be taken in; ending", exc_info=True)
-            self._die()
+            self._end()
         self._writing = None
         self._queued -= len(batch.lines)
         self._watch(len(batch.lines))
         batch.settle(result)
         self._kick()
+
+    def _end(self) -> None:
+        # What is served would no longer follow from the journal. The next start puts it right.
+        LOG.critical("a line of the journal could not be taken in; ending", exc_info=True)
+        self._die()
 
     def _fail(self, batch: _Batch, error: BaseException) -> None:
         LOG.error("the journal cannot be written (%s); nothing is accepted until it can", error)
@@ -212,12 +215,16 @@ class Committer:
             await asyncio.sleep(self._retry)
             try:
                 await self._loop.run_in_executor(self._thread, self._journal.reopen)
-                self._engine.committed(list(self._reader.after(self._engine.state.total.seq)))
+                lines = list(self._reader.after(self._engine.state.total.seq))
             except Exception as error:
                 # Whatever it is, giving up healing would be worse.
                 self.trouble = f"the journal cannot be written: {error}"
                 continue
             break
+        try:
+            self._engine.committed(lines)
+        except Exception:
+            self._end()
         LOG.warning("the journal can be written again")
         self.trouble = None
         self._kick()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import UNSET
@@ -173,8 +172,8 @@ class Engine:
         """Return lines that end decisions whose time is over, with the default reward if any."""
         now, default = self._now(), self._rules.default_reward
         waiting = self.state.pending
-        over = takewhile(lambda seq: waiting[seq].until <= now, waiting)
-        late = [seq for seq in islice(over, EXPIRED_AT_ONCE) if not self._flights.ending(seq)]
+        over = self.state.overdue(now, EXPIRED_AT_ONCE)
+        late = [seq for seq in over if not self._flights.ending(seq)]
         learns = [] if default is None else [seq for seq in late if waiting[seq].active]
         lines = [
             self._flights.take_off(now, Reward(default or 0.0, default=True), of=seq)

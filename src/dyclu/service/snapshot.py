@@ -36,6 +36,13 @@ KEPT = 2
 class Snapshots:
     """The snapshots of one tenant.
 
+    Attributes
+    ----------
+    complaints : list of str
+        What was wrong with those that were found.
+    used : int
+        Line of the snapshot that `latest` returned, 0 if there was none.
+
     Examples
     --------
     >>> spec = PolicySpec("linucb", 2, {"alpha": 0.5})
@@ -48,6 +55,7 @@ class Snapshots:
     def __init__(self, folder: Path, spec: PolicySpec) -> None:
         self.folder, self.spec = folder, spec
         self.complaints: list[str] = []
+        self.used = 0
         make_folder(folder)
 
     def write(self, state: State, *, epoch: int) -> None:
@@ -72,6 +80,7 @@ class Snapshots:
                 self._complain(f"snapshot {stem.name} is not used: {error}")
                 continue
             if state is not None:
+                self.used = state.total.seq
                 return state
         return None
 
@@ -94,6 +103,26 @@ class Snapshots:
         kept = {stem.name for stem in self._found(epoch)[:KEPT]}
         for path in self.folder.iterdir():
             if path.stem not in kept and path.suffix in (".state", ".policy"):
+                self._remove(path)
+
+    def discard_other_epochs(self, epoch: int) -> None:
+        """Remove those from before an erasure, and nothing that another process may be writing."""
+        for path in self.folder.glob("*-*.*"):
+            if not path.name.startswith(f"{epoch:08d}-"):
+                self._remove(path)
+
+    def discard_ahead(self, last: int) -> None:
+        """Remove those that tell of lines after `last`, where the journal ends.
+
+        They were made from lines that are lost. Once the journal has grown past them, nothing
+        would show that they do not follow from it.
+        """
+        for path in sorted(self.folder.glob(f"*-{'[0-9]' * 20}.*")):
+            if int(path.stem.partition("-")[2]) > last:
+                self._complain(
+                    f"snapshot {path.name} is ahead of the journal, which ends at {last}; "
+                    "it is removed"
+                )
                 self._remove(path)
 
     def _remove(self, path: Path) -> None:

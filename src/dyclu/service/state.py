@@ -11,6 +11,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from dyclu import policies
+from dyclu.errors import DycluError
 from dyclu.policy import Outcome, Policy
 from dyclu.service import inspect
 from dyclu.service.activity import CHANGES, DECISIONS, REWARD_SUM, REWARDS, Ring
@@ -29,6 +31,12 @@ LOG = logging.getLogger("dyclu.service")
 
 CHANGES_KEPT = 10_000
 """Latest changes that can be asked for."""
+
+STALE_KEPT = 1000
+"""Deadlines of decisions that have ended which are kept beside as many as there are pending."""
+
+UNLEARNABLE = (DycluError, ArithmeticError, np.linalg.LinAlgError)
+"""What a policy raises for a reward every time; all else may pass, as lack of memory does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +112,7 @@ class State:
     policy : Policy
         Has learnt every reward of the journal so far, once, in order.
     pending : ordered dict of int to Pending
-        Decisions without a reward by number of line, the one that expires first in front.
+        Decisions without a reward by number of line, in the order they began to count.
     ids : dict of str to int
         Their numbers by id.
     users : dict of str to Tally
@@ -121,6 +129,7 @@ class State:
         self.policy = policy
         self.pending: OrderedDict[int, Pending] = OrderedDict()
         self.ids: dict[str, int] = {}
+        self._due: list[tuple[int, int]] = []
         self.users: dict[str, Tally] = {}
         self.changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
         self.total = Counters()
@@ -134,7 +143,9 @@ class State:
         return self
 
     def apply(self, line: Line) -> None:
-        """Take in the next line of the journal."""
+        """Take in the next line of the journal; one that comes too late is a fault of ours."""
+        if line.seq <= self.total.seq:
+            raise RuntimeError(f"line {line.seq} came after line {self.total.seq}")
         match line.body:
             case Decision() as decision:
                 self._decided(line, decision)
@@ -161,6 +172,29 @@ class State:
         self.changes.clear()
         self.changes.extend(kept)
 
+    def overdue(self, now: int, most: int) -> list[int]:
+        """Return decisions whose time is over, the one that was due first in front."""
+        found: list[tuple[int, int]] = []
+        while self._due and self._due[0][0] <= now and len(found) < most:
+            until, seq = heappop(self._due)
+            if self._holds(until, seq):
+                found.append((until, seq))
+        for one in found:
+            # They are due until a line that ends them is safe.
+            heappush(self._due, one)
+        return [seq for _, seq in found]
+
+    def _holds(self, until: int, seq: int) -> bool:
+        pending = self.pending.get(seq)
+        return pending is not None and pending.until == until
+
+    def _wait(self, until: int, seq: int) -> None:
+        """Take note of when a decision is due; what has ended since is dropped now and then."""
+        heappush(self._due, (until, seq))
+        if len(self._due) > 2 * len(self.pending) + STALE_KEPT:
+            self._due = [(one.until, seq) for seq, one in self.pending.items()]
+            heapify(self._due)
+
     def tally(self, user: str) -> Tally:
         """Return the tally of a user, a new one if there is none yet."""
         tally = self.users.get(user)
@@ -174,6 +208,7 @@ class State:
             id, user, np.array(decision.x), decision.until, decision.active
         )
         self.ids[id] = line.seq
+        self._wait(decision.until, line.seq)
         tally = self.tally(user)
         tally.decisions += 1
         tally.last = line.at
@@ -193,7 +228,8 @@ class State:
 
     def _drop(self, seq: int) -> None:
         gone = self.pending.pop(seq, None)
-        if gone is not None:
+        # The id of a decision that was erased may have been given to another since.
+        if gone is not None and self.ids.get(gone.id) == seq:
             del self.ids[gone.id]
 
     def _activated(self, line: Line, activation: Activation) -> None:
@@ -201,11 +237,12 @@ class State:
         if pending is not None:
             pending.active, pending.until = True, activation.until
             self.pending.move_to_end(line.of or 0)
+            self._wait(activation.until, line.of or 0)
 
     def _learn(self, line: Line, user: str, x: FloatArray, value: float) -> None:
         try:
             outcome = self.policy.learn(user, x, value)
-        except Exception:
+        except UNLEARNABLE:
             # The line is in the journal for good. One reward that a policy cannot take must not
             # keep the service from starting ever again; replayed, it is left out again.
             LOG.exception("line %d of the journal could not be learnt; it is left out", line.seq)
@@ -286,6 +323,7 @@ class State:
         ):
             self.pending[seq] = Pending(id, user, x.copy(), until, active)
             self.ids[id] = seq
+            self._wait(until, seq)
         columns = ("decisions", "rewards", "totals", "last", "first")
         counted = zip(
             *(arrays[name].tolist() for name in columns),

@@ -21,7 +21,7 @@ from dyclu.errors import FileError
 from dyclu.service import schema
 from dyclu.service.commit import Committer, unavailable
 from dyclu.service.engine import Engine, InFlight, Reply
-from dyclu.service.records import Line, encode
+from dyclu.service.records import encode
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import TenantSettings
 from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, Snapshots, recover
@@ -76,6 +76,8 @@ class Tenant:
         self._facts = self._reader.facts()
         self.snapshots = Snapshots(folder / SNAPSHOTS, self._spec)
         self.snapshots.sweep()
+        # Whoever erased somebody may have been killed before their snapshots were gone.
+        self.snapshots.discard_other_epochs(self._facts.epoch)
         state = self._recovered()
         self.engine = Engine(
             state,
@@ -89,10 +91,11 @@ class Tenant:
         self._tasks: list[asyncio.Task[None]] = []
         self._erased = asyncio.Event()
         self._epoch = self._built = self._facts.epoch
-        self.saved = state.total.seq
+        self.saved = self.snapshots.used
 
     def _recovered(self) -> State:
         try:
+            self.snapshots.discard_ahead(self._reader.last())
             return recover(self._reader, self.snapshots)
         except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
             raise FileError(
@@ -193,15 +196,21 @@ class Tenant:
                 break
             except InFlight:
                 await self.committer.settled()
-        gone = await asyncio.shield(asyncio.ensure_future(self._erase(user, mark)))
+            except Refusal:
+                # Unknown now; a snapshot that could not be removed when they went may know them.
+                self.snapshots.discard_other_epochs(self._epoch)
+                raise
+        # Queued in the same step as it was numbered: no later number may reach the disk before it.
+        erased = self.committer.run(lambda: self._journal.erase(user, encode(mark)), mark)
+        gone = await asyncio.shield(asyncio.ensure_future(self._erase(user, erased)))
         return schema.Erased(user, gone, rebuilding=self.rebuilding)
 
-    async def _erase(self, user: str, mark: Line) -> int:
-        erased = self.committer.run(lambda: self._journal.erase(user, encode(mark)), mark)
+    async def _erase(self, user: str, erased: Awaitable[tuple[int, int]]) -> int:
         gone, self._epoch = await erased
         self.engine.forget(user)
         self._erased.set()
         self.snapshots.purge(epoch=self._epoch)
+        self.saved = 0
         return int(gone)
 
     # --- what goes on by itself --------------------------------------------------------------
@@ -223,6 +232,9 @@ class Tenant:
         epoch, state = self._epoch, State(self._spec.make())
         while state.total.seq < self.state.total.seq:
             await self._replay_some(state)
+            if self._epoch != epoch:
+                # Somebody else was erased, whom this state may remember: begin anew.
+                return
         self.engine.replace(state)
         self._built = epoch
 
@@ -260,10 +272,10 @@ class Tenant:
             raise
         if failed:
             LOG.error("no snapshot of %s was made (exit status %d)", self.name, failed)
-        else:
-            self.saved = seq
         if self._epoch != epoch:
             self.snapshots.purge(epoch=self._epoch)
+        elif not failed:
+            self.saved = seq
 
     def _count_batch(self, lines: int) -> None:
         self.batches += 1

@@ -1,0 +1,120 @@
+"""`dyclu.service.tenant`: how a tenant starts from what it finds."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dyclu.service.records import encode
+from dyclu.service.refusal import Refusal
+from dyclu.service.snapshot import JOURNAL, SNAPSHOTS
+from dyclu.service.tenant import Tenant
+from tests.service.test_erasure import observe, tenant
+
+
+async def killed(served: Tenant) -> None:
+    """End a tenant without its last snapshot."""
+    served.saved = served.state.total.seq
+    await served.stop()
+
+
+def stems(served: Tenant) -> set[str]:
+    return {path.stem for path in (served.folder / SNAPSHOTS).iterdir()}
+
+
+def test_a_snapshot_ahead_of_the_journal_is_never_used(tmp_path: Path) -> None:
+    """Not even when other lines have taken the numbers of those it was made from."""
+
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "ana", 3)
+        await served.stop()
+        copy = shutil.copy(served.folder / JOURNAL, tmp_path)
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "lost", 3)
+        await served.stop()
+        shutil.copy(copy, served.folder / JOURNAL)
+        served = tenant(tmp_path)
+        assert "ahead of the journal" in served.snapshots.complaints[0]
+        await served.start(snapshot_every=1000)
+        await observe(served, "bob", 5)
+        await killed(served)
+        served = tenant(tmp_path)
+        assert {user: one.rewards for user, one in served.state.users.items()} == {
+            "ana": 3,
+            "bob": 5,
+        }
+        await served.start(snapshot_every=1000)
+        await served.stop()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(("error", "ends"), [(MemoryError, True), (ZeroDivisionError, False)])
+def test_only_what_no_replay_could_learn_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], ends: bool
+) -> None:
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        ended: list[bool] = []
+        monkeypatch.setattr(served.committer, "_die", lambda: ended.append(True))
+
+        def fails(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(served.state.policy, "learn", fails)
+        await observe(served, "ana")
+        assert ended == [True] * ends
+        assert served.state.total.unlearnt == (not ends)
+        await killed(served)
+
+    asyncio.run(play())
+
+
+def test_a_kill_amid_an_erasure_leaves_no_snapshot_that_remembers(tmp_path: Path) -> None:
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "ana", 3)
+        served.save()
+        mark = served.engine.erase("ana")
+        served._journal.erase("ana", encode(mark))
+        await killed(served)
+        assert stems(served) == {f"{0:08d}-{3:020d}"}
+        served = tenant(tmp_path)
+        assert stems(served) == set()
+        await served.start(snapshot_every=1000)
+        (served.folder / SNAPSHOTS / f"{0:08d}-{3:020d}.state").touch()
+        with pytest.raises(Refusal, match="no such user"):
+            await served.erase("ana")
+        assert stems(served) == set()
+        await killed(served)
+
+    asyncio.run(play())
+
+
+def test_what_was_replayed_at_the_start_is_not_yet_saved(tmp_path: Path) -> None:
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "ana", 3)
+        await killed(served)
+        served = tenant(tmp_path)
+        assert served.saved == 0
+        await served.start(snapshot_every=1000)
+        await served.stop()
+        assert stems(served) == {f"{0:08d}-{3:020d}"}
+        served = tenant(tmp_path)
+        assert served.saved == 3
+        await served.start(snapshot_every=1000)
+        await served.erase("ana")
+        assert served.saved == 0
+        await killed(served)
+
+    asyncio.run(play())
