@@ -34,7 +34,7 @@ ROOT = Path(__file__).parent.parent
 FEW, MANY, MILLION = 1_000, 100_000, 1_000_000
 STRANGERS = 20_000
 QUICK_FEW, QUICK_MANY = 40, 400
-ROUNDS = 40
+ROUNDS = 60
 """Rounds of a user, by which nearly everybody is located."""
 
 TOGETHER = 100
