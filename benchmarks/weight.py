@@ -19,7 +19,7 @@ from benchmarks.footprint import resident
 from benchmarks.location import population
 from dyclu import Atlas
 
-KNOWN, ROUNDS = 100, 40
+KNOWN, ROUNDS = 100, 60
 """Users who are known before the strangers come, and their rounds."""
 
 BLOCK = 1_000

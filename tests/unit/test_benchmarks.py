@@ -157,7 +157,7 @@ def test_somebody_is_right_on_the_model_of_their_taste_only() -> None:
 
 
 def test_copies_of_located_users_are_served_as_they_are(tmp_path: Path) -> None:
-    world = location.population(users=100, rounds=40).world(seed=0)
+    world = location.population(users=100, rounds=60).world(seed=0)
     policy = crowd.grown(world)
     policy.save(tmp_path / "grown")
     there = [user for user in range(100) if policy.locate(user).located]
