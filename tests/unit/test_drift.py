@@ -7,6 +7,7 @@ import pytest
 
 from dyclu.models import Models
 from dyclu.segments import Segments
+from dyclu.stats import rank
 from dyclu.validation import FloatArray
 
 DIM = 8
@@ -74,8 +75,12 @@ def test_a_segment_that_lives_long_keeps_its_estimate(kind: str, rounds: int) ->
         y = X @ (taste / np.abs(X).mean(axis=0)) + 0.1 * rng.normal(size=1000)
         for x, reward in zip(X, y.tolist(), strict=True):
             book.add(row, x, reward, spanned=book.spans(row, x))
-        worst = max(worst, error(book.theta[row], book.gram[row], book.moment[row]))
-    assert book.rank[row] == DIM
+        if book.rank[row] == DIM:
+            worst = max(worst, error(book.theta[row], book.gram[row], book.moment[row]))
+    # What rounding may have made of so many observations counts as never seen: after some 200,000
+    # of them, 2e-10 of the largest eigenvalue.
+    assert book.rank[row] == rank(book.gram[row], int(book.count[row]))
+    assert book.rank[row] == DIM or (kind == "very collinear" and rounds > 200_000)
     assert worst < 1e-8
 
 
