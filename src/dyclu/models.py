@@ -25,7 +25,7 @@ from dyclu.validation import FloatArray, User
 REFRESH = 1024
 """Rank-one updates in a row before an inverse is computed afresh: rounding cannot pile up."""
 
-CONDITION = 1e9
+CONDITION = 1e7
 """Largest trace(A)·trace(A_λ⁻¹) at which a rank-one update is trusted."""
 
 TRUSTED = 1e6
