@@ -58,14 +58,15 @@ class PlainChart(Chart):
 class HardChart(Chart):
     """Believes in the likeliest model alone, and lets a suspect change to it at once."""
 
-    def view(self, row: int) -> tuple[FloatArray, FloatArray]:
+    def view(self, row: int) -> tuple[FloatArray, FloatArray, float]:
         models, users = self.models, self.users
         if row != NONE and users.seat[row] == NONE:
-            return models.theta[users.model[row]].copy(), models.inverse[users.model[row]]
-        if row not in users.doubts:
-            return self._common_view()
-        chances = self._chances(row)
-        return self._probation_view(row, (chances == chances.max()).astype(float))
+            home = users.model[row]
+            return models.theta[home].copy(), models.inverse[home], self.untried
+        return super().view(row)
+
+    def _probation_view(self, row: int, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return super()._probation_view(row, (weight == weight.max()).astype(float))
 
     def _place(self, row: int) -> bool:
         if self.users.home[row] == NONE:
@@ -109,9 +110,9 @@ def _stats(gram: FloatArray, moment: FloatArray, count: float) -> Stats:
     return Stats(gram, moment, 0.0, max(round(count), 0))
 
 
-def regret(make: Callable[..., Atlas], row: str, seed: int) -> tuple[float, float]:
+def regret(make: Callable[..., Atlas], row: str, seed: int, users: int) -> tuple[float, float]:
     """Return the regret of the cold start and of the whole run."""
-    setting = replace(SETTINGS[row], users=USERS, rounds=ROUNDS, shortest=200, longest=400)
+    setting = replace(SETTINGS[row], users=users, rounds=ROUNDS, shortest=200, longest=400)
     run = play(make(setting.dim, noise=setting.noise), setting.world(seed), look=ROUNDS)
     return float(run.regret[: COLD * setting.users].sum()), float(run.regret.sum())
 
@@ -120,13 +121,17 @@ def main() -> None:
     """Print regret, cold start and whole, of every variant in every setting."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2)
-    seeds = range(parser.parse_args().seeds)
+    parser.add_argument("--users", type=int, default=USERS)
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    chosen = parser.parse_args()
+    seeds = range(chosen.seeds)
     print("| cold start, whole run |", " | ".join(ROWS), "|")
     print("|---" * (len(ROWS) + 1) + "|")
-    for name, make in VARIANTS.items():
+    for name in chosen.variants:
         cells = []
         for row in ROWS:
-            cold, whole = zip(*(regret(make, row, seed) for seed in seeds), strict=True)
+            found = [regret(VARIANTS[name], row, seed, chosen.users) for seed in seeds]
+            cold, whole = zip(*found, strict=True)
             cells.append(f"{fmean(cold):,.0f}, {fmean(whole):,.0f}")
         print(f"| {name} |", " | ".join(cells), "|", flush=True)
 

@@ -42,6 +42,9 @@ UNUSED = 1000
 MEANT = UNLIKELY
 """Least weight of a model that arms are chosen with, on probation."""
 
+UNTRIED = 0.9
+"""Share of an arm's prior variance that is left if hardly anybody has tried anything like it."""
+
 INFORMATIVE, SURE = 0.5, 0.9
 """Largest leverage and least belief with which a prediction's error tells of the noise."""
 
@@ -74,17 +77,29 @@ class Chart:
 
     # What arms are chosen with
 
-    def view(self, row: int) -> tuple[FloatArray, FloatArray]:
-        """Return the estimate for a user, and the covariance of what is not known of it."""
+    def view(self, row: int) -> tuple[FloatArray, FloatArray, float]:
+        """Return the estimate for a user, and the covariance of what is not known of it.
+
+        Besides, the variance beyond which an arm counts as never tried. Somebody who has had less
+        rewards than there are features has no such arms: where contexts vary they come by anyway,
+        and trying them for its own sake is dear.
+        """
         models, users = self.models, self.users
         if row != NONE and users.seat[row] == NONE:
             home = users.model[row]
-            if row not in users.doubts:
-                return models.theta[home].copy(), models.inverse[home]
-            return users.belief(row) @ models.theta[: models.rows], models.inverse[home]
+            theta = models.theta[home].copy()
+            if row in users.doubts:
+                theta = users.belief(row) @ models.theta[: models.rows]
+            return theta, models.inverse[home], self.untried
         if row not in users.doubts:
-            return self._common_view()
-        return self._probation_view(row, self._chances(row))
+            return *self._common_view(), math.inf
+        beyond = self.untried if users.segment(row).size >= self.dim else math.inf
+        return *self._probation_view(row, self._chances(row)), beyond
+
+    @property
+    def untried(self) -> float:
+        """The variance of an arm, by its squared length and the noise's, that is all but prior."""
+        return UNTRIED / self.models.prior.ridge
 
     def homes(self, users: Sequence[User]) -> Ids:
         """Return the row of the model that each user is on for sure; `NONE` for all others."""
@@ -140,11 +155,21 @@ class Chart:
         """Let the prior be what the stream says by now; done ever more rarely."""
         rates, models = self.rates, self.models
         self.retune_at = GROWTH * rates.heard + 1
-        squares = float((models.theta[models.established] ** 2).sum()) / self.dim
+        squares = self._squares()
         spread = rates.spread(squares, len(models.established))
         prior = Prior(np.zeros(self.dim), spread, rates.noise)
         self._compare_all(prior)
         models.retune(prior)
+
+    def _squares(self) -> float:
+        """Return the sum over the established models of a coordinate's expected square.
+
+        What is not known of a taste counts as the prior says: directions nobody tried must not
+        make tastes seem smaller than they are.
+        """
+        models, rows = self.models, self.models.established
+        unknown = models.prior.noise * models.inverse[rows].trace(axis1=1, axis2=2).sum()
+        return float((models.theta[rows] ** 2).sum() + unknown) / self.dim
 
     def _compare_all(self, prior: Prior) -> None:
         """Note whether everybody is alike: certainly of one taste rather than of the many models.
@@ -219,7 +244,7 @@ class Chart:
         for place in range(cut):
             self._credit(row, home, place)
         users.suspect(row, cut)
-        models.users[home] -= 1
+        models.lodge(home, -1)
         users.home[row], users.model[row] = users.model[row], NONE
         users.since[row] = self.clock
         return self._place(row)
@@ -241,17 +266,17 @@ class Chart:
         users.due[row] = AGAIN * users.credited[row]
         if models.count[home] - users.credited[row] < self.dim:
             return False
-        gram, _ = self._share(row)
-        prior = models.prior
+        part, prior = users.credited[row] / models.count[home], models.prior
         apart = Prior(np.zeros(self.dim), prior.spread, prior.noise)
-        if apart.log_evidence(gram, users.score[row]) < self._strong:
+        if apart.log_evidence(part * models.gram[home], users.score[row]) < self._strong:
             return False
-        gram, moment = self.take_out(row)
+        models.lodge(home, -1)
+        gram, moment = self.take_out(row, home)
         waiting = int(users.waiting[row])
         contexts, rewards = users.contexts[row, :waiting], users.rewards[row, :waiting]
         gram, moment = gram + contexts.T @ contexts, moment + contexts.T @ rewards
         users.sit(row, Segment(gram, moment, users.credited[row] + waiting))
-        users.model[row] = users.home[row] = NONE
+        users.model[row], users.since[row] = NONE, self.clock
         users.credited[row], users.score[row] = 0.0, 0.0
         return self._place(row)
 
@@ -260,23 +285,51 @@ class Chart:
         """Log odds that count as certain."""
         return -math.log(1.0 - self.certainty)
 
-    def _share(self, row: int) -> tuple[FloatArray, FloatArray]:
-        """Return a located user's part of their model's sums, as if of its average contexts."""
-        models, users = self.models, self.users
-        home = users.model[row]
-        part = min(users.credited[row] / max(models.count[home], 1.0), 1.0)
-        gram: FloatArray = part * models.gram[home]
-        return gram, users.score[row] + gram @ models.theta[home]
+    def forget(self, row: int) -> None:
+        """Take a user out of the models they are part of now."""
+        home = int(self.users.home[row])
+        if self.users.seat[row] == NONE:
+            home = int(self.users.model[row])
+            self.models.lodge(home, -1)
+        else:
+            self.withdraw(row)
+        if home != NONE:
+            self.take_out(row, home)
 
-    def take_out(self, row: int) -> tuple[FloatArray, FloatArray]:
-        """Take a located user, and their part of the sums, off their model; return that part."""
+    def take_out(self, row: int, home: int) -> tuple[FloatArray, FloatArray]:
+        """Take the part of a user who is located no more out of a model's sums; return it.
+
+        Which contexts were theirs is not known: they count as average ones of those who are, or
+        were, located there. What the model left unexplained of them is; but their scores are
+        measured against estimates that came to be later or earlier, and only the sum over all of
+        them, at the last, is nothing: so each has to answer for a part of it.
+        """
         models, users = self.models, self.users
-        home = int(users.model[row])
-        gram, moment = self._share(row)
-        models.users[home] -= 1
+        gram, moment, count = self._without_guests(home)
+        there = self._tenants(home)
+        part = min(users.credited[row] / max(count, 1.0), 1.0)
+        weight = users.credited[row] / max(users.credited[there].sum(), 1.0)
+        gram = part * gram
+        moment = part * moment + users.score[row] - weight * users.score[there].sum(axis=0)
         models.add(home, gram, moment, -users.credited[row])
         self._close_if_empty(home)
         return gram, moment
+
+    def _without_guests(self, model: int) -> tuple[FloatArray, FloatArray, float]:
+        """Return a model's sums but for the segments on probation that are part of it."""
+        models, users, n = self.models, self.users, len(self.users)
+        gram, moment, count = models.gram[model], models.moment[model], float(models.count[model])
+        for row in np.flatnonzero((users.model[:n] == model) & users.placed[:n]).tolist():
+            segment = users.segment(row)
+            gram, moment = gram - segment.gram, moment - segment.moment
+            count -= segment.size
+        return gram, moment, count
+
+    def _tenants(self, model: int) -> Ids:
+        """Return the users whose rewards a model was credited with: located there, or till now."""
+        users, n = self.users, len(self.users)
+        located = (users.model[:n] == model) & (users.seat[:n] == NONE)
+        return np.flatnonzero(located | (users.home[:n] == model))
 
     # A user on probation
 
@@ -377,6 +430,8 @@ class Chart:
             users.placed[row] = True
             models.guests[model] += 1
             models.add(model, *users.segment(row))
+        else:
+            models.checked[model] = max(models.checked[model], 1.0)
 
     def _settle(self, row: int, model: int, chance: float) -> bool:
         """Locate a user on a model; tell whether they have changed."""
@@ -401,6 +456,8 @@ class Chart:
         users.stand(row)
         users.be_sure(row)
         changed = home not in (NONE, model)
+        if changed:
+            self._close_if_empty(home)
         rates.changes += int(changed)
         rates.strays += int(home == model)
         if changed:
@@ -457,17 +514,15 @@ class Chart:
 
     def _carry_scores(self, model: int, theta: FloatArray) -> None:
         """Let what a model left unexplained of its users be what another estimate leaves."""
-        models, users, n = self.models, self.users, len(self.users)
-        rows = np.flatnonzero((users.model[:n] == model) & (users.seat[:n] == NONE))
+        models, users, rows = self.models, self.users, self._tenants(model)
         if len(rows):
             shift = models.gram[model] @ (models.theta[model] - theta)
             part = users.credited[rows] / max(models.count[model], 1.0)
             users.score[rows] += part[:, None] * shift
 
     def _close_if_empty(self, model: int) -> None:
-        """Remove a model that nobody is on and that holds next to nothing."""
-        models = self.models
-        if not (models.users[model] or models.guests[model] or models.count[model] >= self.dim):
+        """Remove a model that nobody is on and that is hardly known."""
+        if not (self.models.guests[model] or self.models.is_established(model)):
             self._close(model)
 
     def _retire(self) -> None:
@@ -478,14 +533,9 @@ class Chart:
             self._close(int(unused[models.visited[unused].argmin()]))
 
     def _close(self, model: int) -> None:
-        if self.models.checked[model]:  # else nobody was ever located there
+        if self.models.checked[model]:  # else nobody can be on it: its guests have left
             self.users.leave(model)
         self.models.close(model)
-
-    def is_shown(self, row: int) -> bool:
-        """Tell whether a model is more than a guess."""
-        models = self.models
-        return row != NEW and bool(models.users[row] or models.count[row] >= models.established_at)
 
 
 def _density(error: float, variance: float) -> float:

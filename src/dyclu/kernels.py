@@ -226,22 +226,36 @@ def ucb(
     alpha: float,
     mean: FloatArray,
     width: FloatArray,
+    beyond: float,
+    bold: float,
 ) -> None:
-    """Set the means ``xᵀθ̂`` and widths ``α √(xᵀ A_λ⁻¹ x)`` of arms (K, dim)."""
+    """Set the means ``xᵀθ̂`` and widths ``α √v`` of arms (K, dim), with ``v = xᵀ A_λ⁻¹ x``.
+
+    Where ``v`` is `beyond` so many ``xᵀx``, the width is `bold` times as large.
+    """
     column = np.empty(len(theta))
     for k in range(len(arms)):
         times(inverse, arms[k], column)
         mean[k] = dot(arms[k], theta)
-        width[k] = alpha * math.sqrt(max(dot(arms[k], column), 0.0))
+        variance = max(dot(arms[k], column), 0.0)
+        width[k] = alpha * math.sqrt(variance)
+        if variance > beyond * dot(arms[k], arms[k]):
+            width[k] *= bold
 
 
 @compiled
 def ucb_best(
-    theta: FloatArray, inverse: FloatArray, arms: FloatArray, alpha: float, tie: float
+    theta: FloatArray,
+    inverse: FloatArray,
+    arms: FloatArray,
+    alpha: float,
+    tie: float,
+    beyond: float,
+    bold: float,
 ) -> tuple[int, float, float]:
     """Return the first arm within `tie` of the best mean + width, its mean and its width."""
     means, widths = np.empty(len(arms)), np.empty(len(arms))
-    ucb(theta, inverse, arms, alpha, means, widths)
+    ucb(theta, inverse, arms, alpha, means, widths, beyond, bold)
     return most_hopeful(means, widths, tie)
 
 
@@ -256,11 +270,13 @@ def ucb_many(
     arm: _Ids,
     mean: FloatArray,
     width: FloatArray,
+    beyond: float,
+    bold: float,
 ) -> None:
     """Set arm, mean and width of the best of each table of arms (n, K, dim), by model `rows`."""
     for i in range(len(rows)):
         arm[i], mean[i], width[i] = ucb_best(
-            theta[rows[i]], inverse[rows[i]], arms[i], alpha[i], tie
+            theta[rows[i]], inverse[rows[i]], arms[i], alpha[i], tie, beyond, bold
         )
 
 

@@ -6,6 +6,7 @@ and estimate at hand, so that a decision is two small products and a reward one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -155,8 +156,9 @@ class Models:
         answer = Decisions.blank(keys)
         rows = np.array([self.row.get(key, len(self)) for key in keys], dtype=np.intp)
         kernels().ucb_many(
-            self.theta, self.inverse, rows, arms, alpha, TIE, answer.arm, answer.mean, answer.width
-        )
+            self.theta, self.inverse, rows, arms, alpha, TIE,
+            answer.arm, answer.mean, answer.width, math.inf, 1.0,
+        )  # fmt: skip
         return answer
 
     def noise(self) -> Noise:

@@ -43,7 +43,8 @@ QUIETEST = 1e-4
 """Share of the rewards' mean square below which the noise's variance is never taken to fall."""
 
 RESOLUTION = 1e-12
-"""Share of the rewards' mean square below which noise that was told is rounding."""
+"""Share of the rewards' mean square below which noise that was told is rounding; the rewards' share
+of it below which they are."""
 
 TIGHTEST = 0.05
 """Share of the rewards' variance that is left to tastes, however loud the noise."""
@@ -113,7 +114,7 @@ class Rates:
     def noise(self) -> float:
         """Variance of the noise."""
         if self.told is not None:
-            return max(self.told, RESOLUTION * self.scale)
+            return min(max(self.told, RESOLUTION * self.scale), self.scale / RESOLUTION)
         guess = NOISE_WEIGHT * FIRST_NOISE * self.scale
         return max((guess + self.squares) / (NOISE_WEIGHT + self.tested), QUIETEST * self.scale)
 

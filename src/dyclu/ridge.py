@@ -6,6 +6,7 @@ the estimate is ``θ̂ = A_λ⁻¹ b``, and an arm `x` is worth at most ``xᵀθ
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +62,7 @@ def pooled_scores(
 def ucb(theta: FloatArray, inverse: FloatArray, arms: FloatArray, *, alpha: float) -> Scores:
     """Return the scores for an estimate and ``A_λ⁻¹``."""
     answer = Scores(theta, np.empty(len(arms)), np.empty(len(arms)))
-    kernels().ucb(theta, inverse, arms, alpha, answer.mean, answer.width)
+    kernels().ucb(theta, inverse, arms, alpha, answer.mean, answer.width, math.inf, 1.0)
     return answer
 
 
@@ -73,14 +74,23 @@ def choose(user: User, scores: Scores) -> Decision:
 
 
 def optimistic(
-    user: User, theta: FloatArray, inverse: FloatArray, arms: FloatArray, *, alpha: float
+    user: User,
+    theta: FloatArray,
+    inverse: FloatArray,
+    arms: FloatArray,
+    *,
+    alpha: float,
+    beyond: float = math.inf,
+    bold: float = 1.0,
 ) -> Decision:
     """Return what `choose` makes of `ucb`, without the other arms' scores.
+
+    An arm of a variance `beyond` so many times its squared length has a `bold` times larger width.
 
     >>> optimistic("ana", np.array([1.0, 0.0]), np.eye(2), np.eye(2), alpha=0.5)
     Decision(user='ana', arm=0, mean=1.0, width=0.5)
     """
-    arm, mean, width = kernels().ucb_best(theta, inverse, arms, alpha, TIE)
+    arm, mean, width = kernels().ucb_best(theta, inverse, arms, alpha, TIE, beyond, bold)
     return Decision(user, arm, mean, width, theta=theta)
 
 

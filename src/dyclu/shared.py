@@ -2,8 +2,8 @@
 
 Row 0 is nobody's: an empty model, which is the prior. To be *there* means to be somebody new, and
 every formula that weighs a model weighs this one too. A model is *young* while it is but a guess
-that a few segments on probation belong together; from ``2d`` observations on it is *established*,
-and its inverse and estimate are kept at hand.
+that a few segments on probation belong together; from ``2d`` observations on, or while somebody is
+located there, it is *established*, and its inverse and estimate are kept at hand.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SharedModels:
     visited : array of shape (room,)
         When it was last credited.
     checked : array of shape (room,)
-        Its count when it was last compared with the others; 0 before anybody was located on it.
+        Its count when it was last compared with the others; 0 while nobody can be on it but guests.
     tally : array of shape (room, 6)
         Count, visited, checked and what else a kernel must know, side by side.
     """
@@ -112,6 +112,10 @@ class SharedModels:
         """Rows of the established models."""
         return self._established
 
+    def is_established(self, row: int) -> bool:
+        """Tell whether a model is more than a guess."""
+        return bool(self.users[row] or self.count[row] >= self.established_at)
+
     def found(self, clock: int) -> int:
         """Return the row of a new, empty model."""
         gone = np.flatnonzero(~self.alive[: self.rows])
@@ -126,6 +130,11 @@ class SharedModels:
         self.next_id += 1
         self._look()
         return row
+
+    def lodge(self, row: int, users: int) -> None:
+        """Let so many more users be located on a model."""
+        self.users[row] += users
+        self._look()
 
     def add(self, row: int, gram: FloatArray, moment: FloatArray, count: float) -> None:
         """Add the sums of observations to a model, or take them out if `count` is negative."""
@@ -154,14 +163,14 @@ class SharedModels:
             self.refresh(row)
 
     def choose_many(
-        self, rows: Ids, arms: FloatArray, *, alpha: float
+        self, rows: Ids, arms: FloatArray, *, alpha: float, beyond: float, bold: float
     ) -> tuple[Ids, FloatArray, FloatArray]:
         """Return the best of each table of arms (n, K, dim) by a model each, its mean and width."""
         n = len(rows)
         arm, mean, width = np.empty(n, np.intp), np.empty(n), np.empty(n)
         kernels().ucb_many(
             self.theta, self.inverse, rows.astype(np.intp), arms, np.full(n, alpha), TIE,
-            arm, mean, width,
+            arm, mean, width, beyond, bold,
         )  # fmt: skip
         return arm, mean, width
 
@@ -193,7 +202,7 @@ class SharedModels:
     def refresh(self, row: int) -> None:
         """Compute afresh what follows from a model's sums."""
         self.evidence[row], self.updates[row] = UNKNOWN, 0
-        if row == NEW or self.users[row] or self.count[row] >= self.established_at:
+        if row == NEW or self.is_established(row):
             self.theta[row], self.inverse[row] = self.prior.posterior(
                 self.gram[row], self.moment[row]
             )
@@ -246,7 +255,8 @@ class SharedModels:
 
     def _look(self) -> None:
         self._live = np.flatnonzero(self.alive[: self.rows])
-        self._established = self._live[self.count[self._live] >= self.established_at]
+        rows = self._live
+        self._established = rows[(self.count[rows] >= self.established_at) | (self.users[rows] > 0)]
         self._entering_known = False
 
     def _part(self) -> None:
@@ -256,7 +266,10 @@ class SharedModels:
         """Return the complete state: what JSON can hold, and arrays."""
         merged = list(self.merged.items())
         state = {"rows": self.rows, "next_id": self.next_id, "merged": merged}
-        return state, columns.dump(self, self._columns, self.rows)
+        arrays = columns.dump(self, self._columns, self.rows)
+        arrays["tally"] = arrays["tally"].copy()
+        arrays["tally"][:, kernels().ENTERING] = 0.0  # computed when needed, also by who only asks
+        return state, arrays
 
     def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]], prior: Prior) -> None:
         """Put back what `dump` returned."""

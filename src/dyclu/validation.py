@@ -187,14 +187,13 @@ def as_dim(dim: Any) -> int:
     return as_whole(dim, "dim", least=1)
 
 
-def as_whole(value: Any, name: str, *, least: int) -> int:
-    """Return a whole number ≥ `least`."""
+def as_whole(value: Any, name: str, *, least: int, most: int | None = None) -> int:
+    """Return a whole number from `least` to `most`."""
+    expected = f"a whole number ≥ {least}" if most is None else f"a whole number, {least} to {most}"
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise KindError(
-            f"{name} is {value!r} ({type(value).__name__}), expected a whole number ≥ {least}"
-        )
-    if value < least:
-        raise OptionError(f"{name} is {value}, expected a whole number ≥ {least}")
+        raise KindError(f"{name} is {value!r} ({type(value).__name__}), expected {expected}")
+    if value < least or (most is not None and value > most):
+        raise OptionError(f"{name} is {value}, expected {expected}")
     if value > LARGEST_COUNT:
         raise OptionError(f"{name} is {value}, expected a whole number of at most 60 digits")
     return operator.index(value)

@@ -27,11 +27,11 @@ GOLDEN = {  # regret and alarms
     "club": (618.481448, 0),
     "sclub": (603.019528, 0),
     "dyclu": (133.459702, 21),
-    "atlas": (40.764445, 22),
+    "atlas": (40.787284, 22),
 }
 
 
-GOLDEN_VERSION = 2
+GOLDEN_VERSION = 3
 """The `RESULT_VERSION` of these figures."""
 
 CHANGED = (

@@ -71,10 +71,17 @@ def test_the_best_arm_is_that_of_all_scores(seed: int, dim: int) -> None:
     rng = np.random.default_rng(seed)
     X, arms, theta = rng.normal(size=(dim, dim)), rng.normal(size=(7, dim)), rng.normal(size=dim)
     inverse, mean, width = X.T @ X, np.empty(7), np.empty(7)
-    kernels.ucb(theta, inverse, arms, 0.4, mean, width)
+    kernels.ucb(theta, inverse, arms, 0.4, mean, width, np.inf, 1.0)
     best = kernels.first_best(mean + width, 1e-9)
-    found = kernels.ucb_best(theta, inverse, arms, 0.4, 1e-9)
+    found = kernels.ucb_best(theta, inverse, arms, 0.4, 1e-9, np.inf, 1.0)
     assert found == (best, mean[best], width[best])
+
+
+def test_an_arm_beyond_a_variance_is_given_a_bolder_width() -> None:
+    arms, widths = np.array([[3.0, 0.0], [0.0, 0.5]]), np.empty(2)
+    inverse = np.diag([0.2, 0.8])
+    kernels.ucb(np.zeros(2), inverse, arms, 0.5, np.empty(2), widths, 0.7, 4.0)
+    assert widths == pytest.approx([0.5 * 3.0 * np.sqrt(0.2), 4.0 * 0.5 * 0.5 * np.sqrt(0.8)])
 
 
 def test_the_first_of_ties_is_best() -> None:

@@ -39,6 +39,12 @@ from dyclu.validation import (
 )
 from dyclu.whereabouts import NONE
 
+BOLD = 2.0
+"""How many standard deviations an arm is given credit for that has never been tried."""
+
+LONGEST_LAG = 1000
+"""Most rewards that may wait: each is kept, for every user."""
+
 
 class Atlas:
     """Keeps the distinct tastes of a population, and says of each user where among them they are.
@@ -58,8 +64,9 @@ class Atlas:
     noise : float or None
         Standard deviation σ of the rewards' noise; None estimates it from errors of prediction.
     alpha : float
-        How many posterior standard deviations an arm is given credit for. Raise it, to 2 or so,
-        where arms have few features in common (one-hot vectors): some would never be tried.
+        How many posterior standard deviations an arm is given credit for; one that was never tried
+        is given 2 at least. Raise it, to 1 or so, where arms have few features in common (one-hot
+        vectors): what is learnt of one tells nothing of the others then.
     certainty : float
         Belief from which on a user counts as located, and evidence asked of merging and splitting.
         Raise it where confusing two similar tastes is dear.
@@ -92,19 +99,22 @@ class Atlas:
         self.dim = as_dim(dim)
         self.alpha = as_positive(alpha, "alpha")
         self.certainty = as_probability(certainty, "certainty")
-        self.lag = as_whole(lag, "lag", least=0)
+        self.lag = as_whole(lag, "lag", least=0, most=LONGEST_LAG)
         self._told = None if noise is None else as_positive(noise, "noise")
         told = None if self._told is None else self._told**2
         self._chart = Chart(self.dim, told=told, certainty=self.certainty, lag=self.lag)
+        self._bold = max(BOLD / self.alpha, 1.0)
         self._moves: list[Move] = []
+        self._told_moves: tuple[Move, ...] = ()
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose an arm by the models the user may be on, as far as each is believed in."""
         return self._choose(as_user(user), as_arms(arms, self.dim))
 
     def _choose(self, user: User, arms: FloatArray) -> Decision:
-        theta, inverse = self._chart.view(self._chart.users.row.get(user, NONE))
-        return optimistic(user, theta, inverse, arms, alpha=self.alpha * self.noise)
+        theta, inverse, beyond = self._chart.view(self._chart.users.row.get(user, NONE))
+        alpha = self.alpha * self.noise
+        return optimistic(user, theta, inverse, arms, alpha=alpha, beyond=beyond, bold=self._bold)
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         """Take in the reward of the chosen context."""
@@ -135,7 +145,11 @@ class Atlas:
         homes = self._chart.homes(names)
         answer, sure = Decisions.blank(names), np.flatnonzero(homes != NONE)
         answer.arm[sure], answer.mean[sure], answer.width[sure] = self._chart.models.choose_many(
-            homes[sure], tables[sure], alpha=self.alpha * self.noise
+            homes[sure],
+            tables[sure],
+            alpha=self.alpha * self.noise,
+            beyond=self._chart.untried,
+            bold=self._bold,
         )
         for i in np.flatnonzero(homes == NONE).tolist():
             one = self._choose(names[i], tables[i])
@@ -162,7 +176,6 @@ class Atlas:
     def models(self) -> tuple[SharedModel, ...]:
         """The established models, oldest first."""
         models = self._chart.models
-        rows = [row for row in models.live if self._chart.is_shown(row)]
         return tuple(
             SharedModel(
                 id=int(models.id[row]),
@@ -172,13 +185,15 @@ class Atlas:
                 founded=int(models.founded[row]),
                 visited=int(models.visited[row]),
             )
-            for row in sorted(rows, key=lambda row: int(models.id[row]))
+            for row in sorted(models.established.tolist(), key=lambda row: int(models.id[row]))
         )
 
     @property
     def changes(self) -> tuple[Move, ...]:
-        """All changes noticed so far."""
-        return tuple(self._moves)
+        """All changes noticed so far, oldest first."""
+        if len(self._told_moves) != len(self._moves):
+            self._told_moves = tuple(self._moves)
+        return self._told_moves
 
     def locate(self, user: Hashable) -> Location:
         """Return where a user is; somebody never seen is on no model yet."""
@@ -201,19 +216,18 @@ class Atlas:
     def forget(self, user: Hashable) -> None:
         """Remove a user: name, belief and observations, and their share of the model they are on.
 
-        Of a located user the model's share is known by its count and by what it left unexplained;
-        its contexts count as the average ones of the model. What models they were on before, and
-        the common mean, have taken in stays.
+        Of a located user that share is known by its count and by what the model left unexplained;
+        its contexts count as average ones. It is taken out of the model they are on, and of the one
+        they are suspected of having left. What models they were on before that have taken in stays,
+        and so does what was learnt of the noise and the prior.
         """
         user = as_user(user)
         row = self._chart.users.row.get(user, NONE)
         if row == NONE:
             return
-        if self._chart.users.seat[row] == NONE:
-            self._chart.take_out(row)
-        else:
-            self._chart.withdraw(row)
+        self._chart.forget(row)
         self._moves = [move for move in self._moves if move.user != user]
+        self._told_moves = ()
         self._chart.users.dismiss(user)
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -27,7 +27,7 @@ from dyclu.sim.population import Population
 from dyclu.sim.records import POINTS, TIMES, Result, Timing, checkpoints
 from dyclu.validation import as_whole
 
-RESULT_VERSION = 2
+RESULT_VERSION = 3
 """Raised when a configuration comes to give other numbers: stored runs are then computed anew."""
 
 LOOK = 25

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
 import dyclu
 from dyclu import Atlas, LinUCB
+from dyclu.errors import OptionError
 from dyclu.policy import Policy
 from dyclu.sim import Population, play
 from dyclu.validation import FloatArray
@@ -166,6 +168,75 @@ def test_forgetting_removes_a_person() -> None:
     assert policy.locate("a").model == policy.locate("b").model
 
 
+def estimate(policy: Atlas, user: str) -> FloatArray:
+    home = policy.locate(user).model
+    return next(model.estimate for model in policy.models if model.id == home)
+
+
+def test_who_is_forgotten_takes_their_say_with_them() -> None:
+    """A person a little apart pulls the model; after they left it is the others'."""
+    policy = Atlas(DIM, noise=NOISE)
+    others, apart = people(TASTES[0], "b", "c"), people(TASTES[0] + 0.06 * TASTES[1], "a")
+    Crowd(policy).serve(others | apart, 60)
+    assert len(policy.models) == 1
+    before = np.linalg.norm(estimate(policy, "b") - TASTES[0])
+    policy.forget("a")
+    assert np.linalg.norm(estimate(policy, "b") - TASTES[0]) < 0.8 * before
+
+
+def test_who_made_up_most_of_a_model_leaves_it_as_good_as_it_was() -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    crowd = Crowd(policy)
+    crowd.serve(people(TASTES[0], "heavy"), 300)
+    crowd.serve(people(TASTES[0], "light"), 30)
+    assert policy.locate("light").model == policy.locate("heavy").model
+    policy.forget("heavy")
+    assert policy.models[0].size <= 30
+    assert np.linalg.norm(estimate(policy, "light") - TASTES[0]) < 0.15
+
+
+def test_who_is_forgotten_while_guests_are_there_leaves_sums_of_observations() -> None:
+    """Whoever is on probation takes out what they brought, whatever others left with."""
+    policy, rng = Atlas(DIM, noise=NOISE), np.random.default_rng(1)
+    crowd = Crowd(policy)
+    crowd.serve(people(TASTES[0], "a", "b"), 20)
+    assert policy.locate("a").located
+    for step in range(8):  # the guest sees one direction, which the others hardly have
+        x = np.eye(DIM)[0] * 3.0
+        policy.learn("guest", x, float(x @ TASTES[0] + NOISE * rng.normal()))
+        if step == 4:
+            policy.forget("a")
+    policy.forget("guest")
+    models = policy._chart.models
+    for row in models.established.tolist():
+        assert np.linalg.eigvalsh(models.gram[row]).min() > -1e-9
+    assert np.linalg.norm(estimate(policy, "b") - TASTES[0]) < 0.2
+
+
+def test_forgetting_somebody_suspected_of_a_change_empties_their_home_too() -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    crowd = Crowd(policy)
+    crowd.serve(people(TASTES[0], "a", "b"), 40)
+    while policy.locate("a").located:
+        crowd.serve(people(-TASTES[0], "a"), 1)
+    size = policy.models[0].size
+    policy.forget("a")
+    assert policy.models[0].size < 0.6 * size
+
+
+def test_a_home_that_its_last_user_left_early_is_closed() -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    crowd = Crowd(policy)
+    crowd.serve(people(TASTES[0], "heavy"), 200)
+    crowd.serve(people(TASTES[0], "light"), 8)
+    home = policy.locate("light").model
+    policy.forget("heavy")
+    assert [(model.id, model.size < 2 * DIM) for model in policy.models] == [(home, True)]
+    crowd.serve(people(-TASTES[0], "light"), 30)
+    assert policy.changes[0].before == home != policy.locate("light").model
+    assert len(policy._chart.models.live) == 2  # that of somebody new, and theirs
+
+
 def test_forgetting_goes_into_the_file(tmp_path: Path) -> None:
     policy = Atlas(DIM, noise=NOISE)
     Crowd(policy).serve(people(TASTES[0], "margaret", "b"), 20)
@@ -217,6 +288,39 @@ def test_what_is_loaded_continues_bit_for_bit(tmp_path: Path) -> None:
     for turn in world:
         arm = straight.decide(turn.user, turn.arms).arm
         straight.learn(turn.user, turn.arms[arm], turn.reward(arm))
+    policy.save(tmp_path / "broken")
+    straight.save(tmp_path / "straight")
+    assert (tmp_path / "broken").read_bytes() == (tmp_path / "straight").read_bytes()
+
+
+def test_somebody_who_only_asks_leaves_nothing_in_the_file(tmp_path: Path) -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    crowd = Crowd(policy)
+    for _ in range(20):
+        crowd.serve(people(TASTES[0], "a", "b"), 1)
+        policy.save(tmp_path / "before")
+        for user in ("a", "somebody never seen"):
+            policy.decide(user, np.eye(DIM))
+            policy.locate(user)
+        policy.save(tmp_path / "after")
+        assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
+
+
+def test_what_is_loaded_continues_bit_for_bit_also_where_people_are_forgotten(
+    tmp_path: Path,
+) -> None:
+    """A model that lost most of what it held grows by single credits, before and after loading."""
+    world = replace(SMALL, rounds=60, shortest=20, longest=30).world(seed=5)
+    policy, straight = Atlas(6), Atlas(6)
+    for index, turn in enumerate(world):
+        if index % 41 == 40:
+            policy.save(tmp_path / "kept")
+            policy = cast(Atlas, dyclu.load(tmp_path / "kept"))
+        for one in (policy, straight):
+            if index % 50 == 49:
+                one.forget(index // 50 % 12)
+            arm = one.decide(turn.user, turn.arms).arm
+            one.learn(turn.user, turn.arms[arm], turn.reward(arm))
     policy.save(tmp_path / "broken")
     straight.save(tmp_path / "straight")
     assert (tmp_path / "broken").read_bytes() == (tmp_path / "straight").read_bytes()
@@ -317,7 +421,38 @@ def test_duplicated_users_are_one_model() -> None:
         y = float(x @ TASTES[0] + NOISE * rng.normal())
         for user in ("a", "a again"):
             policy.learn(user, x, y)
-    assert policy.locate("a").model == policy.locate("a again").model
+    assert policy.locate("a").located
+    assert policy.locate("a").model == policy.locate("a again").model is not None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_arm_that_has_nothing_in_common_with_the_others_is_tried(seed: int) -> None:
+    """One-hot arms: what nobody tried nobody knows; random choice has a regret of 1 here."""
+    rng, arms = np.random.default_rng(seed), np.eye(6)
+    tastes, policy = 1.0 + 0.5 * rng.normal(size=(2, 6)), Atlas(6)
+    lost = chance = 0.0
+    for step in range(1000):
+        taste = tastes[step % 2]
+        arm = policy.decide(step % 10, arms).arm
+        policy.learn(step % 10, arms[arm], taste[arm] + 0.1 * rng.normal())
+        lost, chance = lost + taste.max() - taste[arm], chance + taste.max() - taste.mean()
+    assert lost < 0.5 * chance
+
+
+@pytest.mark.parametrize("noise", [1e-150, 1e-60, 1e60, 1e150])
+@pytest.mark.parametrize("scale", [1e-60, 1.0, 1e39])
+def test_noise_out_of_all_proportion(noise: float, scale: float) -> None:
+    policy, rng = Atlas(DIM, noise=noise), np.random.default_rng(0)
+    for step in range(120):
+        arms = rng.normal(size=(3, DIM))
+        decision = policy.decide(step % 2, arms)
+        assert np.isfinite([decision.mean, decision.width]).all()
+        policy.learn(step % 2, arms[decision.arm], scale * float(arms[decision.arm].sum()))
+
+
+def test_a_lag_that_nobody_could_keep_is_refused() -> None:
+    with pytest.raises(OptionError, match="lag is 1000000000000, expected a whole number, 0"):
+        Atlas(DIM, lag=10**12)
 
 
 def test_contexts_that_never_span_the_space() -> None:
