@@ -80,7 +80,7 @@ class Chart:
     def view(self, row: int) -> tuple[FloatArray, FloatArray, float]:
         """Return the estimate for a user, and the covariance of what is not known of it.
 
-        Besides, the variance beyond which an arm counts as never tried. Somebody who has had less
+        Besides, the variance beyond which an arm counts as never tried. Somebody who has had fewer
         rewards than there are features has no such arms: where contexts vary they come by anyway,
         and trying them for its own sake is dear.
         """
