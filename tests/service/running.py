@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ class Running:
     url: str
     http: httpx.Client
     service: Service
+    connections: Collection[Any] = ()
 
     def decide(self, user: str = "ana", **more: Any) -> httpx.Response:
         return self.http.post("/v1/decisions", json={"user": user, "arms": ARMS, **more})
@@ -58,7 +59,7 @@ def running(given: Settings, **client: Any) -> Iterator[Running]:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         wait_until(lambda: server.started or not thread.is_alive())
         with httpx.Client(base_url=url, timeout=10, **client) as http:
-            yield Running(url, http, app.service)
+            yield Running(url, http, app.service, server.server_state.connections)
     finally:
         server.should_exit = True
         thread.join()

@@ -245,6 +245,7 @@ def test_a_slow_client_is_not_waited_for(service: Running) -> None:
     answer = raw(service, HEAD + b"Content-Length: 100\r\n\r\n" + b'{"user"')
     assert answer.startswith(b"HTTP/1.1 408")
     assert b'"field":"body"' in answer
+    assert b"\r\nconnection: close\r\n" in answer
     assert service.http.get("/healthz").status_code == 200
 
 

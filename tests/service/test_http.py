@@ -188,6 +188,10 @@ def test_a_foreign_host_name_gets_no_answer_without_keys(service: Running) -> No
     """A page of another site whose name resolves to this machine."""
     response = service.http.get("/v1/policy", headers={"Host": "evil.example"})
     assert response.status_code == 421
+    document = service.http.get("/openapi.json").json()["paths"]
+    for path in ("/v1/policy", "/v1/decisions", "/metrics"):
+        for operation in document[path].values():
+            assert "421" in operation["responses"]
 
 
 def test_parallel_duplicates_are_one(service: Running) -> None:

@@ -283,6 +283,9 @@ def refused(refusal: Refusal) -> Response:
     response = answered(schema.Refused(problem(refusal)), refusal.status)
     if refusal.retry_after is not None:
         response.headers["Retry-After"] = str(refusal.retry_after)
+    if refusal.status == 408:
+        # The rest of the body may still come; the connection is of no more use.
+        response.headers["Connection"] = "close"
     if refusal.status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response

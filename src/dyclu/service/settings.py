@@ -101,8 +101,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8321
     data: str = "dyclu-data"
+    max_headers: Whole = 32_768
     max_body: Whole = 2_000_000
     body_timeout: Seconds = 10.0
+    answer_timeout: Seconds = 30.0
     max_connections: Whole = 1000
     snapshot_every: Seconds = 300.0
 
