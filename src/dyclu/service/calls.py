@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from dyclu.service import schema
+from dyclu.service.batches import all_settled
 from dyclu.service.refusal import Refusal, over_limit
-from dyclu.service.tenant import Tenant, all_settled
+from dyclu.service.tenant import Tenant
 from dyclu.service.views import Window
 
 LARGEST_NUMBER = 2**53
@@ -90,7 +92,15 @@ async def _decide(asked: Asked) -> schema.Decided:
 
 async def _decide_batch(asked: Asked) -> schema.DecisionResults:
     wanted = _bounded(asked, asked.body.decisions, "decisions")
-    answers = await all_settled(asked.tenant.decide(one) for one in wanted)
+    turn = asyncio.Lock()
+
+    async def decide(one: schema.DecisionRequest) -> schema.Decided:
+        # Only one of a batch stands in line for its ranking, so that others get theirs too.
+        async with turn:
+            order = await asked.tenant.ranked(one)
+        return await asked.tenant.decide(one, order)
+
+    answers = await all_settled(decide(one) for one in wanted)
     return schema.DecisionResults([_or_failed(one) for one in answers])
 
 

@@ -24,7 +24,7 @@ from dyclu.service.answers import (
     rewarded,
     rewarded_before,
 )
-from dyclu.service.choosing import Coin, choose, ranked
+from dyclu.service.choosing import Coin, choose, ranking
 from dyclu.service.flights import Flights, InFlight
 from dyclu.service.inspect import model_of
 from dyclu.service.judging import check_reward, judged_arms, judged_choice, judged_features
@@ -99,8 +99,13 @@ class Engine:
 
     # --- what may be asked -------------------------------------------------------------------
 
-    def decide(self, asked: DecisionRequest) -> Reply[schema.Decided]:
-        """Choose an arm, or repeat what was chosen under this id."""
+    def decide(
+        self, asked: DecisionRequest, order: Sequence[int] | None = None
+    ) -> Reply[schema.Decided]:
+        """Choose an arm, or repeat what was chosen under this id.
+
+        Arms are ranked here and now unless their `order` was found before, a little at a time.
+        """
         self._flights.check_stays(asked.user)
         if asked.decision_id is not UNSET:
             known = self._known(asked.decision_id, "decision")
@@ -120,7 +125,7 @@ class Engine:
             return Reply(decided_before(known, asked.user))
         at = self._now()
         id = self._new_id(at) if asked.decision_id is UNSET else asked.decision_id
-        body = self._decision(asked, arms, chosen, id, at)
+        body = self._decision(asked, arms, chosen, id, at, order)
         made = self._flights.take_off(at, body, ref=id, user=asked.user)
         return Reply(decided(made), made)
 
@@ -276,7 +281,13 @@ class Engine:
     # --- making ------------------------------------------------------------------------------
 
     def _decision(
-        self, asked: DecisionRequest, arms: FloatArray, chosen: int | None, id: str, at: int
+        self,
+        asked: DecisionRequest,
+        arms: FloatArray,
+        chosen: int | None,
+        id: str,
+        at: int,
+        order: Sequence[int] | None,
     ) -> Decision:
         policy, rules, user = self.state.policy, self._rules, asked.user
         # In the shadow nothing is explored: the choice, and its chance, are the caller's.
@@ -284,7 +295,10 @@ class Engine:
         choice = choose(policy, user, arms, epsilon=rules.epsilon, coin=coin)
         taken = choice.arm if chosen is None else chosen
         tally = self.state.users.get(user)
-        order = ranked(policy, user, arms) if asked.rank is True else None
+        if asked.rank is True:
+            order = list(ranking(policy, user, arms)) if order is None else order
+            # What was learnt since it was found may have put another arm first.
+            order = order if coin else [choice.arm, *(i for i in order if i != choice.arm)]
         return Decision(
             arm=asked.arms[taken].id,
             x=arms[taken].tolist(),

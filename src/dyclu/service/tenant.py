@@ -9,18 +9,20 @@ import secrets
 import sqlite3
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from dyclu.errors import FileError
 from dyclu.service import schema
+from dyclu.service.choosing import ranking
 from dyclu.service.commit import Committer, unavailable
 from dyclu.service.engine import Engine, InFlight, Reply
+from dyclu.service.judging import judged_arms
 from dyclu.service.records import encode
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import TenantSettings
@@ -35,13 +37,10 @@ SWEEP = 0.5
 """Seconds between looks at which decisions have expired."""
 
 SLICE = 0.005
-"""Seconds that making a policy anew takes at a time, between which requests are served."""
+"""Seconds that something long takes at a time, between which other requests are served."""
 
 WORTH_A_SNAPSHOT = 100
 """Lines since the last snapshot below which no other is made."""
-
-AT_ONCE = 32
-"""Items of a batch that are judged at a time."""
 
 ATTEMPTS = 50
 """How often a request waits for others that are about the same id."""
@@ -89,6 +88,7 @@ class Tenant:
         )
         self.batches = self.batched = 0
         self._tasks: list[asyncio.Task[None]] = []
+        self._ranking = asyncio.Lock()
         self._erased = asyncio.Event()
         self._epoch = self._built = self._facts.epoch
         self.saved = self.snapshots.used
@@ -152,9 +152,35 @@ class Tenant:
 
     # --- what may be asked -------------------------------------------------------------------
 
-    async def decide(self, asked: schema.DecisionRequest) -> schema.Decided:
-        """Choose an arm; the answer is on disk."""
-        return await self._safely(lambda: self.engine.decide(asked))
+    async def decide(
+        self, asked: schema.DecisionRequest, order: list[int] | None = None
+    ) -> schema.Decided:
+        """Choose an arm; the answer is on disk. The arms' order, if wanted, may be known before."""
+        order = await self.ranked(asked) if order is None else order
+        return await self._safely(lambda: self.engine.decide(asked, order))
+
+    async def ranked(self, asked: schema.DecisionRequest) -> list[int] | None:
+        """Return the order of the arms if it is wanted; None also if they are to be refused.
+
+        A hundred arms are a hundred decisions, so others have their turn between them; of several
+        rankings one goes on at a time, as together they would take all the turns.
+        """
+        if asked.rank is not True:
+            return None
+        try:
+            arms = judged_arms(asked, self.rules)
+        except Refusal:
+            return None
+        order = []
+        async with self._ranking:
+            began = time.monotonic()
+            for arm in ranking(self.state.policy, asked.user, arms):
+                order.append(arm)
+                if time.monotonic() - began > SLICE:
+                    await asyncio.sleep(0)
+                    began = time.monotonic()
+            await asyncio.sleep(0)
+        return order
 
     async def reward(self, id: str, value: float) -> schema.Rewarded:
         """Take in a reward; it is on disk and learnt."""
@@ -290,21 +316,3 @@ async def _forever(job: Callable[[], Awaitable[None]]) -> None:
         except Exception:
             LOG.exception("something that goes on by itself failed; it is tried again")
             await asyncio.sleep(1)
-
-
-async def all_settled(jobs: Iterable[Coroutine[Any, Any, A]]) -> list[A | Refusal]:
-    """Return the answers to several requests, refusals among them, in their order."""
-
-    async def one(job: Coroutine[Any, Any, A]) -> A | Refusal:
-        try:
-            return await job
-        except Refusal as refusal:
-            return refusal
-
-    begun = []
-    for number, job in enumerate(jobs, start=1):
-        begun.append(asyncio.create_task(one(job)))
-        if number % AT_ONCE == 0:
-            # Others have their turn between the items of a long batch.
-            await asyncio.sleep(0)
-    return list(await asyncio.gather(*begun))
