@@ -176,9 +176,10 @@ def test_what_observations_refuse(service: Running) -> None:
 
 @pytest.mark.parametrize("since", ["-1", "x", "1e3", "9" * 17, "", "0x10"])
 def test_numbers_in_queries(service: Running, since: str) -> None:
-    response = service.http.get("/v1/changes", params={"since": since})
-    assert response.status_code == 422
-    assert response.json()["error"]["field"] == "since"
+    for name in ("since", "epoch"):
+        response = service.http.get("/v1/changes", params={name: since})
+        assert response.status_code == 422
+        assert response.json()["error"]["field"] == name
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/xml", "", "application/jsonp"])

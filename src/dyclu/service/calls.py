@@ -39,11 +39,13 @@ class Asked:
             )
         return id
 
-    def since(self) -> int:
-        """Return the number that ``?since=`` gives, 0 without it."""
-        text = self.query.get("since", "0")
+    def number(self, name: str) -> int | None:
+        """Return the number that ``?name=`` gives, None without it."""
+        text = self.query.get(name)
+        if text is None:
+            return None
         if not re.fullmatch(r"[0-9]{1,16}", text) or int(text) > LARGEST_NUMBER:
-            raise Refusal(422, "invalid", "expected a whole number ≥ 0", field="since")
+            raise Refusal(422, "invalid", "expected a whole number ≥ 0", field=name)
         return int(text)
 
 
@@ -137,7 +139,7 @@ async def _models(asked: Asked) -> schema.Models:
 
 
 async def _changes(asked: Asked) -> schema.Changes:
-    return asked.window.changes(asked.since())
+    return asked.window.changes(asked.number("since") or 0, asked.number("epoch"))
 
 
 async def _policy(asked: Asked) -> schema.PolicyView:
@@ -255,8 +257,12 @@ CALLS = (
         path="/v1/changes",
         answer=_changes,
         gives=schema.Changes,
-        query={"since": "Number of the last change already seen."},
-        summary="Show who has changed.",
+        refuses=(409,),
+        query={
+            "since": "Number of the last change already seen: `next` of the answer before.",
+            "epoch": "Epoch of the answer before; refused (409) if its numbers no longer hold.",
+        },
+        summary="Show who has changed, 500 at a time.",
     ),
     Call(
         name="policy",

@@ -118,6 +118,11 @@ class Tenant:
         """Whether the policy is being made anew because somebody was erased."""
         return self._built != self._epoch
 
+    @property
+    def built(self) -> int:
+        """How many erasures there had been when what serves was made."""
+        return self._built
+
     async def start(self, *, snapshot_every: float) -> None:
         """Begin to write, to expire, and to take snapshots."""
         self.committer = Committer(

@@ -4,7 +4,7 @@
 const EVERY = 1000, MAP_EVERY = 3000, ROWS = 50;
 const WIDTH = 600, HEIGHT = 180, LEFT = 46, BOTTOM = 22, TOP = 10;
 const $ = (id) => document.getElementById(id);
-const view = { span: "seconds", since: 0, changes: [], user: null, activity: null, mapped: 0, version: 0, stretch: "segment" };
+const view = { span: "seconds", since: null, epoch: null, changes: [], user: null, activity: null, mapped: 0, version: 0, stretch: "segment" };
 
 // --- asking -----------------------------------------------------------------------------------
 
@@ -33,9 +33,8 @@ async function look() {
 }
 
 async function refresh() {
-  const [policy, activity, changes] = await Promise.all([
-    ask("v1/policy"), ask("v1/activity"), ask(`v1/changes?since=${view.since}`),
-  ]);
+  const [policy, activity] = await Promise.all([ask("v1/policy"), ask("v1/activity")]);
+  const changes = await ask(`v1/changes?since=${view.since ?? Math.max(0, policy.changes - ROWS)}`);
   $("login").hidden = true;
   $("main").hidden = false;
   view.activity = activity;
@@ -255,10 +254,12 @@ function cell(row, text) {
   return node;
 }
 
-function showChanges({ latest, changes }) {
-  if (latest < view.since) { view.since = 0; view.changes = []; return; }
-  const first = view.since === 0;
-  view.since = latest;
+function showChanges({ epoch, next, changes }) {
+  // Numbered anew: what is shown may never have been.
+  if (view.since !== null && epoch !== view.epoch) { view.since = null; view.changes = []; return; }
+  const first = view.since === null;
+  view.epoch = epoch;
+  view.since = next;
   if (changes.length === 0 && !first) return;
   view.changes = [...changes.reverse(), ...view.changes].slice(0, ROWS);
   const fresh = first ? 0 : changes.length;
