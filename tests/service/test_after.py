@@ -177,6 +177,14 @@ def test_a_key_and_its_digest() -> None:
     key = lines[0].removeprefix("key: ")
     assert lines[2] == f'digest = "{digest(key)}"'
     assert run("key").stdout != run("key").stdout
+    assert 'role = "read-only"' in run("key", "--role=read-only").stdout
+
+
+def test_a_key_of_no_role_is_refused() -> None:
+    result = run("key", "--role=bogus")
+    assert result.exit_code == 2
+    assert "'bogus', expected read-only or read-write" in result.stderr
+    assert "key:" not in result.stdout
 
 
 def test_serving_nothing_is_refused() -> None:
