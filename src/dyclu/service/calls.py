@@ -88,8 +88,8 @@ class Call:
         return self.method != "GET"
 
 
-async def _decide(asked: Asked) -> schema.Decided:
-    return await asked.tenant.decide(asked.body)
+def _decide(asked: Asked) -> Awaitable[schema.Decided]:
+    return asked.tenant.decide(asked.body)
 
 
 async def _decide_batch(asked: Asked) -> schema.DecisionResults:
@@ -106,8 +106,8 @@ async def _decide_batch(asked: Asked) -> schema.DecisionResults:
     return schema.DecisionResults([_or_failed(one) for one in answers])
 
 
-async def _reward(asked: Asked) -> schema.Rewarded:
-    return await asked.tenant.reward(asked.id("id"), asked.body.value)
+def _reward(asked: Asked) -> Awaitable[schema.Rewarded]:
+    return asked.tenant.reward(asked.id("id"), asked.body.value)
 
 
 async def _reward_batch(asked: Asked) -> schema.RewardResults:
@@ -116,8 +116,8 @@ async def _reward_batch(asked: Asked) -> schema.RewardResults:
     return schema.RewardResults([_or_failed(one) for one in await all_settled(jobs)])
 
 
-async def _activate(asked: Asked) -> schema.Activated:
-    return await asked.tenant.activate(asked.id("id"))
+def _activate(asked: Asked) -> Awaitable[schema.Activated]:
+    return asked.tenant.activate(asked.id("id"))
 
 
 async def _observe(asked: Asked) -> schema.ObservationResults:
@@ -130,8 +130,8 @@ async def _user(asked: Asked) -> schema.UserView:
     return asked.window.user(asked.id("id"))
 
 
-async def _erase(asked: Asked) -> schema.Erased:
-    return await asked.tenant.erase(asked.id("id"))
+def _erase(asked: Asked) -> Awaitable[schema.Erased]:
+    return asked.tenant.erase(asked.id("id"))
 
 
 async def _models(asked: Asked) -> schema.Models:

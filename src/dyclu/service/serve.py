@@ -77,6 +77,7 @@ def server_for(app: object, settings: Settings) -> uvicorn.Server:
             app,  # type: ignore[arg-type]
             http=connections.connect,  # type: ignore[arg-type]
             ws="none",
+            interface="asgi3",
             lifespan="on",
             access_log=False,
             log_level="warning",

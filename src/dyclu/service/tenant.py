@@ -161,7 +161,8 @@ class Tenant:
         self, asked: schema.DecisionRequest, order: list[int] | None = None
     ) -> schema.Decided:
         """Choose an arm; the answer is on disk. The arms' order, if wanted, may be known before."""
-        order = await self.ranked(asked) if order is None else order
+        if order is None and asked.rank is True:
+            order = await self.ranked(asked)
         return await self._safely(lambda: self.engine.decide(asked, order))
 
     async def ranked(self, asked: schema.DecisionRequest) -> list[int] | None:
