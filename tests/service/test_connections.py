@@ -97,6 +97,28 @@ def test_too_much_that_is_unread_is_let_go(
         wait_until(lambda: not patient.connections, seconds=4)
 
 
+@pytest.mark.parametrize(
+    ("told_at_once", "field"),
+    [(b"", "headers"), (POST + b"Content-Length: 5000\r\n\r\n", "body")],
+)
+def test_byte_by_byte_takes_too_long(service: Running, told_at_once: bytes, field: str) -> None:
+    """The time is for all of it, and does not begin anew with each byte."""
+    with reach(service.url) as connection:
+        connection.sendall(told_at_once)
+        began = time.monotonic()
+        connection.settimeout(0.05)
+        answer = b""
+        for byte in b"POST /v1/decisions HTTP/1.1\r\nX: " + b"y" * 1000:
+            with suppress(ConnectionError):
+                connection.sendall(bytes([byte]))
+            with suppress(TimeoutError):
+                answer = connection.recv(65536)
+                break
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert problem(answer)["field"] == field
+    assert time.monotonic() - began < 5
+
+
 def test_headers_have_a_longest_size(service: Running) -> None:
     """In one header, in many, in the address, and before anything is said at all."""
     many = b"".join(b"X-%d: %s\r\n" % (i, b"y" * 50) for i in range(20_000))
