@@ -11,9 +11,11 @@ import pytest
 from dyclu.service.records import Erasure, Expiry, line
 from dyclu.service.schema import Observation
 from dyclu.service.settings import TenantSettings
+from dyclu.service.snapshot import JOURNAL
 from dyclu.service.state import State
 from dyclu.service.tenant import Tenant
 from tests.service.bench import Bench
+from tests.service.test_store import holding, reading
 
 
 def tenant(folder: Path, **rules: Any) -> Tenant:
@@ -42,6 +44,26 @@ def test_a_reward_that_arrives_together_with_an_erasure_is_learnt(tmp_path: Path
         assert served.state.users["bob"].rewards == 1
         assert [one.kind for one in served._reader.after(0)] == ["erasure", "event"]
         await served.stop()
+
+    asyncio.run(play())
+
+
+def test_nobody_waits_when_the_journal_is_being_read_during_an_erasure(tmp_path: Path) -> None:
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "anastasia", 5)
+        with reading(served.folder / JOURNAL):
+            async with asyncio.timeout(3):
+                await served.erase("anastasia")
+                await observe(served, "bob", 5)
+                await rebuilt(served)
+        async with asyncio.timeout(10):
+            while holding(served.folder, b"anastasia"):
+                await asyncio.sleep(0.05)
+        with reading(served.folder / JOURNAL):
+            async with asyncio.timeout(3):
+                await served.stop()
 
     asyncio.run(play())
 

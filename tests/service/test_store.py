@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +104,57 @@ def test_erasing_looks_at_the_users_lines_only(tmp_path: Path) -> None:
         plan = journal._writer.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
         assert not [step for *_, step in plan if step.startswith("SCAN")], statement
     journal.close()
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Somebody copies the journal: they see it as it was when they began, until they end."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM journal").fetchone()
+        yield
+
+
+def holding(folder: Path, name: bytes) -> list[str]:
+    return [file.name for file in folder.iterdir() if file.is_file() and name in file.read_bytes()]
+
+
+def test_an_erasure_does_not_wait_for_readers_and_is_complete_once_they_left(
+    tmp_path: Path,
+) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal.append([encode(event(1, 1.0, user="anastasia"))])
+    with reading(tmp_path / "j.db"):
+        began = time.monotonic()
+        assert journal.erase("anastasia", encode(line(2, 2, Erasure()))) == (1, 1)
+        journal.append([encode(event(3, 1.0))])
+        journal.tidy()
+        assert time.monotonic() - began < 2
+        assert holding(tmp_path, b"anastasia")
+        journal.append([encode(event(4, 1.0))])
+    journal.tidy()
+    assert not journal.owes
+    assert not holding(tmp_path, b"anastasia")
+    assert (tmp_path / "j.db-wal").stat().st_size == 0
+    assert [one.seq for one in journal.reader().after(0)] == [2, 3, 4]
+
+
+def test_a_stop_does_not_wait_for_readers_and_the_next_start_finishes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal.append([encode(event(1, 1.0, user="anastasia"))])
+    with reading(tmp_path / "j.db"):
+        journal.erase("anastasia", encode(line(2, 2, Erasure())))
+        began = time.monotonic()
+        journal.close()
+        assert time.monotonic() - began < 2
+        assert "stays in its write-ahead log" in caplog.text
+        again = Journal.open(tmp_path / "j.db", dim=1)
+        assert again.owes
+        assert holding(tmp_path, b"anastasia")
+    again.tidy()
+    assert not holding(tmp_path, b"anastasia")
 
 
 def test_a_journal_keeps_its_dimension(tmp_path: Path) -> None:

@@ -139,6 +139,11 @@ class Committer:
         if last is not None:
             await self._wait_for(last)
 
+    async def tidy(self) -> None:
+        """Cut what was erased off the write-ahead log, if a reader was in the way before."""
+        if self._journal.owes and self.trouble is None:
+            await self._loop.run_in_executor(self._thread, self._journal.tidy)
+
     async def stop(self) -> None:
         """Write what is waiting and end the thread."""
         try:

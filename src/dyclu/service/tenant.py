@@ -223,6 +223,7 @@ class Tenant:
                 for expired in lines:
                     self.committer.submit(expired)
                 await self.committer.settled()
+            await self.committer.tidy()
 
     async def _rebuild(self) -> None:
         """Whenever somebody was erased, replay what is left of the journal and go on with that."""
