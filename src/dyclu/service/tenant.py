@@ -64,6 +64,7 @@ class Tenant:
         rules: TenantSettings,
         *,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.rules, self.folder = name, rules, folder
         make_folder(folder)
@@ -84,6 +85,7 @@ class Tenant:
             self._reader,
             rules,
             clock=clock,
+            steady=steady,
             new_id=new_id,
             secret=self._facts.secret,
         )
