@@ -91,7 +91,8 @@ class Tenant:
         )
         self.batches = self.batched = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self._erased = asyncio.Event()
+        self._erased, self._rebuilt = asyncio.Event(), asyncio.Event()
+        self._growing: State | None = None
         self._epoch = self._built = self._facts.epoch
         self.saved = self.snapshots.used
 
@@ -210,6 +211,8 @@ class Tenant:
     async def _erase(self, user: str, erased: Awaitable[tuple[int, int]]) -> int:
         gone, self._epoch = await erased
         self.engine.forget(user)
+        if self._growing is not None:
+            self._growing.forget(user)
         self._erased.set()
         self.snapshots.purge(epoch=self._epoch)
         self.saved = 0
@@ -228,23 +231,32 @@ class Tenant:
             await self.committer.tidy()
 
     async def _rebuild(self) -> None:
-        """Whenever somebody was erased, replay what is left of the journal and go on with that."""
+        """Whenever somebody was erased, replay what is left of the journal and go on with that.
+
+        Once begun it is finished, whoever is erased meanwhile: they are let go of here as they are
+        in what serves, and the next replay, which begins at once, never hears of them. So nobody
+        is remembered for longer than two replays, however many erasures there are.
+        """
         if not self.rebuilding:
             self._erased.clear()
             await self._erased.wait()
-        epoch, state = self._epoch, State(self._spec.make())
-        while state.total.seq < self.state.total.seq:
-            await self._replay_some(state)
-            if self._epoch != epoch:
-                # Somebody else was erased, whom this state may remember: begin anew.
-                return
-        self.engine.replace(state)
+        epoch, self._growing = self._epoch, State(self._spec.make())
+        try:
+            while self._growing.total.seq < self.state.total.seq:
+                await self._replay_some(self._growing)
+            self.engine.replace(self._growing)
+        finally:
+            self._growing = None
         self._built = epoch
+        if not self.rebuilding:
+            self._rebuilt.set()
 
     async def _replay_some(self, state: State) -> None:
-        lines = self._reader.chunk(state.total.seq, upto=self.state.total.seq, most=200)
-        began = time.monotonic()
-        for one in lines:
+        epoch, began = self._epoch, time.monotonic()
+        for one in self._reader.chunk(state.total.seq, upto=self.state.total.seq, most=200):
+            if self._epoch != epoch:
+                # Lines of somebody who was erased while this waited may be among the rest.
+                return
             state.apply(one)
             if time.monotonic() - began > SLICE:
                 await asyncio.sleep(0)
@@ -252,7 +264,11 @@ class Tenant:
         await asyncio.sleep(0)
 
     async def _photograph(self, every: float) -> None:
-        await asyncio.sleep(every)
+        """Take a snapshot now and then, and when the policy was made anew: all others are gone."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(every):
+                await self._rebuilt.wait()
+        self._rebuilt.clear()
         if self.state.total.seq - self.saved >= WORTH_A_SNAPSHOT and not self.rebuilding:
             await self._take_snapshot()
 
