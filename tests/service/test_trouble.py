@@ -121,6 +121,25 @@ def test_snapshots_are_taken_while_it_serves(tmp_path: Path) -> None:
         assert name.endswith("-00000000000000000200")
 
 
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_snapshot_under_way_ends_with_a_service_that_is_killed(tmp_path: Path) -> None:
+    """Nobody waits for it any more, and it must not write beside the next service."""
+    (tmp_path / "s.toml").write_text("snapshot_every = 0.05\n")
+    flags = ("--dim=2", f"--config={tmp_path / 's.toml'}")
+    with process(tmp_path / "data", *flags) as (child, url), httpx.Client(base_url=url) as http:
+        rows = [{"user": f"u{i % 9}", "features": [1.0, 0.5], "reward": 1.0} for i in range(200)]
+        http.post("/v1/observations", json={"observations": rows})
+        wait_until(lambda: children(child.pid))
+        (orphan,) = children(child.pid)
+        child.kill()
+        child.wait()
+        wait_until(lambda: not Path(f"/proc/{orphan}").exists())
+    assert not list((tmp_path / "data/default/snapshots").glob("*.state"))
+
+
 def test_a_state_that_no_longer_follows_ends_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -282,6 +282,8 @@ class Tenant:
             "dyclu.service.snapshot",
             str(self.folder),
             json.dumps(asdict(self._spec)),
+            # It ends when this process does, which closes the pipe.
+            stdin=asyncio.subprocess.PIPE,
         )
         try:
             failed = await process.wait()
