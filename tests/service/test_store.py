@@ -165,6 +165,11 @@ def test_a_stop_does_not_wait_for_readers_and_the_next_start_finishes(
     assert not holding(tmp_path, b"anastasia")
 
 
+def test_a_journal_that_is_closed_is_one_file(tmp_path: Path) -> None:
+    Journal.open(tmp_path / "j.db", dim=1).close()
+    assert [file.name for file in tmp_path.iterdir()] == ["j.db"]
+
+
 def test_a_journal_keeps_its_dimension(tmp_path: Path) -> None:
     Journal.open(tmp_path / "j.db", dim=3).close()
     with pytest.raises(FileError, match="3 features, the settings say dim = 4"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from dyclu.errors import FileError
+from tests.service.bench import Bench
 from tests.service.running import ARMS, process, running, told, wait_until
 
 
@@ -59,6 +61,63 @@ def test_a_full_disk(tmp_path: Path) -> None:
         rows.execute("SELECT count(*) FROM journal WHERE kind = 'reward'").fetchone()[0]
         == len(accepted) + 1
     )
+
+
+UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+
+
+def files_up_to(most: int) -> Callable[[], None]:
+    """Let files of a process grow no further, as on a full disk; it can be lifted again."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+
+def earlier(folder: Path) -> Bench:
+    """The journal of a service that has made one decision."""
+    (folder / "default").mkdir()
+    bench = Bench(folder / "default")
+    bench.now = time.time()
+    bench.decide("ana", decision_id="before")
+    return bench
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_disk_that_is_full_at_the_start(tmp_path: Path, killed: bool) -> None:
+    """What is known is shown, nothing is accepted, and it heals."""
+    bench = earlier(tmp_path)
+    if not killed:
+        bench.close()
+    # Enough for SQLite's index of the log, without which nothing can be read.
+    with (
+        process(tmp_path, "--dim=2", before=files_up_to(33_000)) as (child, url),
+        httpx.Client(base_url=url) as http,
+    ):
+        assert http.get("/readyz").status_code == 503
+        assert http.get("/healthz").status_code == 200
+        refused = reward(http, "before")
+        assert refused.status_code == 503
+        assert "journal cannot be written" in refused.json()["error"]["message"]
+        shown = http.get("/v1/policy").json()
+        assert (shown["pending"], shown["healthy"]) == (1, False)
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, UNLIMITED)
+        wait_until(lambda: http.get("/readyz").status_code == 200, seconds=10)
+        assert reward(http, "before").status_code == 200
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_disk_so_full_that_nothing_can_be_opened_is_told_in_a_line(
+    tmp_path: Path, known: bool
+) -> None:
+    if known:
+        earlier(tmp_path).close()
+    with (
+        pytest.raises(AssertionError, match=r"did not start: dyclu: \S+journal.db cannot be used"),
+        process(tmp_path, "--dim=2", before=files_up_to(1000)),
+    ):
+        pass
+    with process(tmp_path, "--dim=2") as (_, url), httpx.Client(base_url=url) as http:
+        assert http.get("/readyz").status_code == 200
+        assert http.get("/v1/policy").json()["pending"] == known
+        assert decide(http, "after").status_code == 200
 
 
 def test_a_read_only_disk(tmp_path: Path) -> None:

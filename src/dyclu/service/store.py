@@ -14,7 +14,7 @@ import logging
 import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +106,8 @@ class Journal:
                 f"{path} cannot be used as a journal ({error}); name a folder on a disk with "
                 "space that you may write to, or restore the file from a copy"
             ) from None
-        facts = journal.reader().facts()
+        with closing(journal.reader()) as reader:
+            facts = reader.facts()
         if facts.dim != dim:
             raise FileError(
                 f"{path} holds contexts of {facts.dim} features, the settings say dim = {dim}; "
@@ -191,7 +192,7 @@ class Journal:
         return not busy
 
     def reopen(self) -> None:
-        """Take up writing again after a failure, with a fresh connection; raises if it fails."""
+        """Take up writing, with a fresh connection; raises if the disk takes nothing."""
         self._writer.close()
         self._writer = _connect(self.path)
         with self._transaction():

@@ -72,7 +72,6 @@ class Tenant:
             sync_folder(above)
         self._spec = rules.spec()
         self._journal = Journal.open(folder / JOURNAL, dim=rules.dim)
-        self._journal.note_served(json.dumps(asdict(self._spec)))
         self._reader = self._journal.reader()
         self._facts = self._reader.facts()
         self.snapshots = Snapshots(folder / SNAPSHOTS, self._spec)
@@ -128,8 +127,10 @@ class Tenant:
             self._reader,
             self.engine,
             max_queue=self.rules.limits.max_queue,
+            served=json.dumps(asdict(self._spec)),
             watch=self._count_batch,
         )
+        await self.committer.begin()
         jobs = (self._sweep, self._rebuild, lambda: self._photograph(snapshot_every))
         self._tasks = [asyncio.create_task(_forever(job)) for job in jobs]
 
