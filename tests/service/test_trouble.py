@@ -155,6 +155,30 @@ def test_a_commit_that_was_made_although_it_reported_an_error(
         assert made.service.tenants["default"].state.total.version == 1
 
 
+def test_an_erasure_that_was_made_although_it_reported_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(told(tmp_path)) as made:
+        for user in ("ana", "bea"):
+            made.reward(made.decide(user, decision_id=user).json()["decision_id"], 1.0)
+        tenant = made.service.tenants["default"]
+        tenant.save()
+        erase = tenant._journal.erase
+
+        def lies(*told: Any) -> None:
+            erase(*told)
+            monkeypatch.undo()
+            raise sqlite3.OperationalError("disk I/O error")
+
+        monkeypatch.setattr(tenant._journal, "erase", lies)
+        assert made.http.delete("/v1/users/ana").status_code == 503
+        wait_until(lambda: made.http.get("/readyz").status_code == 200, seconds=10)
+        wait_until(lambda: made.http.get("/v1/users/ana").status_code == 404, seconds=10)
+        assert made.http.get("/v1/users/bea").json()["rewards"] == 1
+        assert not list((tmp_path / "default/snapshots").iterdir())
+        assert made.http.delete("/v1/users/ana").status_code == 404
+
+
 def test_a_stop_drains_and_takes_a_snapshot(tmp_path: Path) -> None:
     with process(tmp_path, "--dim=2") as (child, url), httpx.Client(base_url=url) as http:
         for i in range(5):

@@ -81,11 +81,12 @@ class Committer:
         served: str,
         retry: float = 1.0,
         watch: Callable[[int], None] = lambda _: None,
+        healed: Callable[[], None] = lambda: None,
         die: Callable[[], None] = lambda: os._exit(FATAL),
     ) -> None:
         self._journal, self._reader, self._engine = journal, reader, engine
         self._most, self._served, self._retry = max_queue, served, retry
-        self._watch, self._die = watch, die
+        self._watch, self._healed, self._die = watch, healed, die
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "dyclu-writer")
         self._waiting: deque[_Batch] = deque()
@@ -241,6 +242,7 @@ class Committer:
             break
         try:
             self._engine.committed(lines)
+            self._healed()
         except Exception:
             self._end()
         LOG.warning("the journal can be written again")

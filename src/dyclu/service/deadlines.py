@@ -12,8 +12,8 @@ good for:
   if the clock was ahead when it was made, or has been set back since, its time begins anew.
 
 So nothing waits longer than its full time after the latest start, and nothing that is waited for
-while the service runs ends early. What remains: a clock that is ahead *at a start* looks like a
-long time down, and ends what would have ended by then.
+while the service runs ends early. What remains: a clock that is ahead *at a start*, of the one that
+decisions were made by, looks like a long time down, and ends what would have ended by then.
 
 Times of lines in the journal are the wall clock's, held where they are while it runs behind; they
 are shown, counted and exported, but nothing waits by them.

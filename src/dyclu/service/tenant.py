@@ -129,6 +129,7 @@ class Tenant:
             max_queue=self.rules.limits.max_queue,
             served=json.dumps(asdict(self._spec)),
             watch=self._count_batch,
+            healed=self._follow_erasures,
         )
         await self.committer.begin()
         jobs = (self._sweep, self._rebuild, lambda: self._photograph(snapshot_every))
@@ -210,14 +211,24 @@ class Tenant:
         return schema.Erased(user, gone, rebuilding=self.rebuilding)
 
     async def _erase(self, user: str, erased: Awaitable[tuple[int, int]]) -> int:
-        gone, self._epoch = await erased
+        gone, epoch = await erased
         self.engine.forget(user)
         if self._growing is not None:
             self._growing.forget(user)
-        self._erased.set()
-        self.snapshots.purge(epoch=self._epoch)
-        self.saved = 0
+        self._begin_epoch(epoch)
         return int(gone)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """Drop what remembers somebody who was erased, and make the policy anew."""
+        self._epoch = epoch
+        self._erased.set()
+        self.snapshots.purge(epoch=epoch)
+        self.saved = 0
+
+    def _follow_erasures(self) -> None:
+        """Find out whether an erasure that reported an error was made all the same."""
+        if (epoch := self._reader.facts().epoch) != self._epoch:
+            self._begin_epoch(epoch)
 
     # --- what goes on by itself --------------------------------------------------------------
 
