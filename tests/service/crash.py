@@ -95,7 +95,7 @@ class Ordeal:
         """Live and be killed so many times, live once more, and tell what was found."""
         for client in self.clients:
             client.start()
-        for _ in range(kills):
+        while self.found["kills"] < kills:
             self._live_and_die()
         self._live_and_tell()
         for tenant, witness in self.witnesses.items():

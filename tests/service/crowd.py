@@ -89,7 +89,8 @@ class Client(threading.Thread):
     def meet(self) -> None:
         """Begin with another user of one's own, of whom no other client speaks."""
         self.people += 1
-        self.own, self.ids = f"{self.name}-user-{self.people}", set[str]()
+        # No name is the beginning of another: they are looked for on the disk.
+        self.own, self.ids = f"{self.name}-user-{self.people:06d}", set[str]()
 
     def run(self) -> None:
         with httpx.Client(timeout=5, headers=self.headers) as http:
