@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,14 +75,17 @@ def wait_until(true: Any, *, seconds: float = 20.0) -> None:
 
 
 @contextmanager
-def process(data: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A service as `dyclu serve` starts it, and its address."""
+def process(
+    data: Path, *flags: str, before: Callable[[], None] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A service as `dyclu serve` starts it, and its address; `before` runs in its process."""
     command = [sys.executable, "-c", "from dyclu.cli import main; main()", "serve", "--port=0"]
     child = subprocess.Popen(
         [*command, f"--data={data}", *flags],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=before,
     )
     assert child.stdout is not None
     try:

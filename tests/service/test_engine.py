@@ -386,3 +386,95 @@ def test_a_shorter_wait_is_not_held_up_by_older_decisions(tmp_path: Path) -> Non
     later.expire()
     assert not later.state.ids
     later.close()
+
+
+YEAR = 365 * 86400.0
+
+
+def pending(bench: Bench) -> list[str]:
+    bench.expire()
+    return list(bench.state.ids)
+
+
+@pytest.mark.parametrize("jump", [YEAR, -YEAR, 30.0, -30.0])
+def test_a_wall_clock_that_jumps_neither_ends_nor_prolongs_a_wait(
+    bench: Bench, jump: float
+) -> None:
+    bench.decide("ana", decision_id="before")
+    bench.now += 30
+    bench.wrong = jump
+    bench.decide("ana", decision_id="during")
+    assert pending(bench) == ["before", "during"]
+    bench.now += 15
+    bench.wrong = 0.0
+    bench.decide("ana", decision_id="after")
+    assert pending(bench) == ["before", "during", "after"]
+    bench.now += 14.9
+    bench.reward("before", 1.0) if jump > 0 else bench.expire()
+    bench.now += 0.1
+    assert pending(bench) == ["during", "after"]
+    bench.now += 30
+    with refused(410):
+        bench.reward("during", 1.0)
+    assert pending(bench) == ["after"]
+    bench.now += 15
+    assert pending(bench) == []
+
+
+def test_a_wall_clock_that_was_ahead_and_is_right_after_a_restart(bench: Bench) -> None:
+    """Nothing made meanwhile waits for the year that never passed."""
+    bench.decide("ana", decision_id="before")
+    bench.wrong = YEAR
+    bench.decide("ana", decision_id="ahead")
+    bench.decide("ana", decision_id="asleep", active=False)
+    bench.do(bench.engine.activate, "asleep")
+    bench.now += 20
+    bench.wrong = 0.0
+    bench.restart()
+    bench.decide("ana", decision_id="after")
+    assert pending(bench) == ["before", "ahead", "asleep", "after"]
+    bench.now += 40
+    assert pending(bench) == ["ahead", "asleep", "after"]
+    bench.restart()
+    bench.now += 20
+    # Made when the journal's times were ahead already, it has its own time all the same.
+    assert pending(bench) == ["ahead", "asleep"]
+    bench.now += 40
+    assert pending(bench) == []
+
+
+def test_a_wall_clock_that_is_set_back_across_a_restart(bench: Bench) -> None:
+    bench.decide("ana", decision_id="d1")
+    bench.now += 20
+    bench.wrong = -YEAR
+    bench.restart()
+    bench.decide("ana", decision_id="d2")
+    bench.now += 59.9
+    assert pending(bench) == ["d1", "d2"]
+    bench.now += 0.1
+    assert pending(bench) == []
+
+
+def test_time_down_counts_and_a_wall_clock_ahead_at_a_start_looks_like_it(bench: Bench) -> None:
+    bench.decide("ana", decision_id="d1")
+    bench.decide("bea", decision_id="d2", active=False)
+    bench.close()
+    bench.now += 59
+    bench.open()
+    assert pending(bench) == ["d1", "d2"]
+    bench.decide("cleo", decision_id="d3")
+    bench.wrong = 10.0
+    bench.restart()
+    assert pending(bench) == ["d3"]
+    bench.now += 50
+    assert pending(bench) == []
+
+
+def test_deadlines_of_what_has_ended_are_let_go(bench: Bench) -> None:
+    for i in range(1500):
+        bench.reward(bench.decide("ana", decision_id=f"d{i}").decision_id, 1.0)
+    bench.decide("ana", decision_id="last")
+    assert pending(bench) == ["last"]
+    assert len(bench.engine._deadlines._order) == 1
+    bench.now += 60
+    assert pending(bench) == []

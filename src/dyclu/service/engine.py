@@ -25,6 +25,7 @@ from dyclu.service.answers import (
     rewarded_before,
 )
 from dyclu.service.choosing import Coin, choose, ranking
+from dyclu.service.deadlines import Deadlines
 from dyclu.service.flights import Flights, InFlight
 from dyclu.service.inspect import model_of
 from dyclu.service.judging import check_reward, judged_arms, judged_choice, judged_features
@@ -88,6 +89,7 @@ class Engine:
         rules: TenantSettings,
         *,
         clock: Callable[[], float],
+        steady: Callable[[], float],
         new_id: Callable[[int], str],
         secret: bytes,
     ) -> None:
@@ -96,6 +98,8 @@ class Engine:
         self._clock, self._new_id, self._secret = clock, new_id, secret
         self._at = state.total.at
         self._flights = Flights(last=state.total.seq)
+        self._deadlines = Deadlines(steady)
+        self._deadlines.resume(state.pending, wall=self._wall(), longest=self._wait())
 
     # --- what may be asked -------------------------------------------------------------------
 
@@ -125,7 +129,7 @@ class Engine:
             return Reply(decided_before(known, asked.user))
         at = self._now()
         id = self._new_id(at) if asked.decision_id is UNSET else asked.decision_id
-        body = self._decision(asked, arms, chosen, id, at, order)
+        body = self._decision(asked, arms, chosen, id, order)
         made = self._flights.take_off(at, body, ref=id, user=asked.user)
         return Reply(decided(made), made)
 
@@ -154,7 +158,7 @@ class Engine:
         pending, at = self._in_time(seq)
         if pending.active:
             return Reply(schema.Activated(id, pending.until / MICRO))
-        until = at + self._wait()
+        until = self._wall() + self._wait()
         made = self._flights.take_off(at, Activation(until), of=seq)
         return Reply(schema.Activated(id, until / MICRO), made)
 
@@ -177,7 +181,7 @@ class Engine:
         """Return lines that end decisions whose time is over, with the default reward if any."""
         now, default = self._now(), self._rules.default_reward
         waiting = self.state.pending
-        over = self.state.overdue(now, EXPIRED_AT_ONCE)
+        over = self._deadlines.overdue(waiting, most=EXPIRED_AT_ONCE)
         late = [seq for seq in over if not self._flights.ending(seq)]
         learns = [] if default is None else [seq for seq in late if waiting[seq].active]
         lines = [
@@ -202,6 +206,11 @@ class Engine:
         for one in lines:
             self.state.apply(one)
             self._flights.land(one)
+            match one.body:
+                case Decision():
+                    self._deadlines.grant(one.seq, self._wait())
+                case Activation():
+                    self._deadlines.grant(one.of or 0, self._wait())
 
     def taken(self, lines: Sequence[Line]) -> None:
         """Let go of lines that the journal left out; asked again, their ids are looked up."""
@@ -248,10 +257,10 @@ class Engine:
 
     def _in_time(self, seq: int) -> tuple[Pending, int]:
         """Return a decision that waits for its reward, and the time; refuse if it is too late."""
-        pending, at = self.state.pending[seq], self._now()
-        if at >= pending.until:
+        pending = self.state.pending[seq]
+        if self._deadlines.passed(seq):
             raise expired(pending.id)
-        return pending, at
+        return pending, self._now()
 
     def _end(self, id: str) -> Line | None:
         """Return the reward of a decision that no longer waits for one."""
@@ -286,7 +295,6 @@ class Engine:
         arms: FloatArray,
         chosen: int | None,
         id: str,
-        at: int,
         order: Sequence[int] | None,
     ) -> Decision:
         policy, rules, user = self.state.policy, self._rules, asked.user
@@ -305,7 +313,7 @@ class Engine:
             mean=choice.mean,
             width=choice.width,
             version=self.state.total.version,
-            until=at + self._wait(),
+            until=self._wall() + self._wait(),
             offered=len(arms),
             propensity=choice.propensity if chosen is None else None,
             model=model_of(policy, user, None if tally is None else tally.segment),
@@ -320,5 +328,8 @@ class Engine:
 
     def _now(self) -> int:
         # A clock that is set back must not make the journal's times run backwards.
-        self._at = max(self._at, self.state.total.at, round(self._clock() * MICRO))
+        self._at = max(self._at, self.state.total.at, self._wall())
         return self._at
+
+    def _wall(self) -> int:
+        return round(self._clock() * MICRO)

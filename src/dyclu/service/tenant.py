@@ -63,6 +63,7 @@ class Tenant:
         rules: TenantSettings,
         *,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.rules, self.folder = name, rules, folder
         make_folder(folder)
@@ -70,7 +71,6 @@ class Tenant:
             sync_folder(above)
         self._spec = rules.spec()
         self._journal = Journal.open(folder / JOURNAL, dim=rules.dim)
-        self._journal.note_served(json.dumps(asdict(self._spec)))
         self._reader = self._journal.reader()
         self._facts = self._reader.facts()
         self.snapshots = Snapshots(folder / SNAPSHOTS, self._spec)
@@ -83,13 +83,15 @@ class Tenant:
             self._reader,
             rules,
             clock=clock,
+            steady=steady,
             new_id=new_id,
             secret=self._facts.secret,
         )
         self.batches = self.batched = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._ranking = asyncio.Lock()
-        self._erased = asyncio.Event()
+        self._erased, self._rebuilt = asyncio.Event(), asyncio.Event()
+        self._growing: State | None = None
         self._epoch = self._built = self._facts.epoch
         self.saved = self.snapshots.used
 
@@ -130,8 +132,11 @@ class Tenant:
             self._reader,
             self.engine,
             max_queue=self.rules.limits.max_queue,
+            served=json.dumps(asdict(self._spec)),
             watch=self._count_batch,
+            healed=self._follow_erasures,
         )
+        await self.committer.begin()
         jobs = (self._sweep, self._rebuild, lambda: self._photograph(snapshot_every))
         self._tasks = [asyncio.create_task(_forever(job)) for job in jobs]
 
@@ -238,12 +243,24 @@ class Tenant:
         return schema.Erased(user, gone, rebuilding=self.rebuilding)
 
     async def _erase(self, user: str, erased: Awaitable[tuple[int, int]]) -> int:
-        gone, self._epoch = await erased
+        gone, epoch = await erased
         self.engine.forget(user)
-        self._erased.set()
-        self.snapshots.purge(epoch=self._epoch)
-        self.saved = 0
+        if self._growing is not None:
+            self._growing.forget(user)
+        self._begin_epoch(epoch)
         return int(gone)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """Drop what remembers somebody who was erased, and make the policy anew."""
+        self._epoch = epoch
+        self._erased.set()
+        self.snapshots.purge(epoch=epoch)
+        self.saved = 0
+
+    def _follow_erasures(self) -> None:
+        """Find out whether an erasure that reported an error was made all the same."""
+        if (epoch := self._reader.facts().epoch) != self._epoch:
+            self._begin_epoch(epoch)
 
     # --- what goes on by itself --------------------------------------------------------------
 
@@ -255,25 +272,35 @@ class Tenant:
                 for expired in lines:
                     self.committer.submit(expired)
                 await self.committer.settled()
+            await self.committer.tidy()
 
     async def _rebuild(self) -> None:
-        """Whenever somebody was erased, replay what is left of the journal and go on with that."""
+        """Whenever somebody was erased, replay what is left of the journal and go on with that.
+
+        Once begun it is finished, whoever is erased meanwhile: they are let go of here as they are
+        in what serves, and the next replay, which begins at once, never hears of them. So nobody
+        is remembered for longer than two replays, however many erasures there are.
+        """
         if not self.rebuilding:
             self._erased.clear()
             await self._erased.wait()
-        epoch, state = self._epoch, State(self._spec.make())
-        while state.total.seq < self.state.total.seq:
-            await self._replay_some(state)
-            if self._epoch != epoch:
-                # Somebody else was erased, whom this state may remember: begin anew.
-                return
-        self.engine.replace(state)
+        epoch, self._growing = self._epoch, State(self._spec.make())
+        try:
+            while self._growing.total.seq < self.state.total.seq:
+                await self._replay_some(self._growing)
+            self.engine.replace(self._growing)
+        finally:
+            self._growing = None
         self._built = epoch
+        if not self.rebuilding:
+            self._rebuilt.set()
 
     async def _replay_some(self, state: State) -> None:
-        lines = self._reader.chunk(state.total.seq, upto=self.state.total.seq, most=200)
-        began = time.monotonic()
-        for one in lines:
+        epoch, began = self._epoch, time.monotonic()
+        for one in self._reader.chunk(state.total.seq, upto=self.state.total.seq, most=200):
+            if self._epoch != epoch:
+                # Lines of somebody who was erased while this waited may be among the rest.
+                return
             state.apply(one)
             if time.monotonic() - began > SLICE:
                 await asyncio.sleep(0)
@@ -281,7 +308,11 @@ class Tenant:
         await asyncio.sleep(0)
 
     async def _photograph(self, every: float) -> None:
-        await asyncio.sleep(every)
+        """Take a snapshot now and then, and when the policy was made anew: all others are gone."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(every):
+                await self._rebuilt.wait()
+        self._rebuilt.clear()
         if self.state.total.seq - self.saved >= WORTH_A_SNAPSHOT and not self.rebuilding:
             await self._take_snapshot()
 
@@ -295,6 +326,8 @@ class Tenant:
             "dyclu.service.snapshot",
             str(self.folder),
             json.dumps(asdict(self._spec)),
+            # It ends when this process does, which closes the pipe.
+            stdin=asyncio.subprocess.PIPE,
         )
         try:
             failed = await process.wait()

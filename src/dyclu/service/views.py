@@ -10,8 +10,8 @@ from itertools import islice
 
 import numpy as np
 
-from dyclu import __version__
 from dyclu.service import inspect
+from dyclu.service.maker import made_by
 from dyclu.service.records import MICRO
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import (
@@ -115,11 +115,11 @@ class Window:
         return Changes(now, max(1, latest - CHANGES_KEPT + 1), latest, last, found)
 
     def epoch(self) -> int:
-        """Return what the numbers of changes hold for: this policy, this version, these users.
+        """Return what the numbers of changes hold for: this policy, this code, these users.
 
         When one of them is another, the journal is lived through anew, to other changes.
         """
-        made_of = repr((self._tenant.built, self._tenant.rules.spec(), __version__))
+        made_of = repr((self._tenant.built, self._tenant.rules.spec(), made_by()))
         return int.from_bytes(hashlib.blake2b(made_of.encode(), digest_size=6).digest(), "big")
 
     def activity(self) -> Activity:
