@@ -17,7 +17,7 @@ import dyclu
 from dyclu.cli import app
 from dyclu.service.export import COLUMNS
 from dyclu.service.keys import digest
-from dyclu.service.loadtest import Load, load
+from dyclu.service.loadtest import Load, People, load
 from dyclu.service.replay import replay
 from dyclu.service.schema import Observation
 from dyclu.service.snapshot import JOURNAL
@@ -163,6 +163,17 @@ def test_load_for_some_rounds_of_which_half_are_rewarded(tmp_path: Path) -> None
     assert 200 <= len(served.decisions) < 204
     # Five standard deviations of a binomial count.
     assert abs(len(served.rewards) - 100) < 5 * np.sqrt(200 / 4)
+
+
+def test_another_turn_is_the_same_people_with_other_arms() -> None:
+    first, again, other = (People(Load(turn=turn), 3) for turn in (0, 0, 1))
+    bodies = [
+        [one.round()[2].partition(b"arms")[2] for _ in range(50)] for one in (first, again, other)
+    ]
+    assert bodies[0] == bodies[1]
+    assert not set(bodies[0]) & set(bodies[2])
+    assert np.array_equal(first.worth, other.worth)
+    assert first.written == other.written
 
 
 def test_a_load_test_needs_a_service() -> None:
