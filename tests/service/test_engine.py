@@ -13,7 +13,7 @@ import pytest
 import dyclu
 from dyclu.service.deadlines import STALE_KEPT, Deadlines
 from dyclu.service.engine import InFlight
-from dyclu.service.records import Decision, encode
+from dyclu.service.records import Decision, Expiry, encode
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import Observation
 from dyclu.service.settings import Limits
@@ -353,6 +353,28 @@ def test_a_user_who_is_being_erased_waits(bench: Bench) -> None:
     with pytest.raises(InFlight):
         bench.engine.reward(id, 1.0)
     bench.engine.decide(ask("bea"))
+
+
+@pytest.mark.parametrize("default", [None, 0.5])
+def test_a_decision_does_not_expire_while_its_user_is_being_erased(
+    tmp_path: Path, default: float | None
+) -> None:
+    """Its line would come after those of the user were erased, and be about nothing."""
+    bench = Bench(tmp_path, reward_wait=60.0, default_reward=default)
+    bench.decide("ana", decision_id="d1")
+    bench.decide("bea", decision_id="d2")
+    mark = bench.engine.erase("ana")
+    bench.now += 61
+    (expired,) = bench.engine.expire()
+    assert expired.of == 2 or expired.body == Expiry([2])
+    bench.journal.erase("ana", encode(mark))
+    bench.engine.committed([mark])
+    bench.engine.forget("ana")
+    bench.write([expired])
+    assert not bench.engine.expire()
+    assert not bench.state.pending
+    assert bits(bench.state, tmp_path)[0] == bits(bench.replayed(), tmp_path)[0]
+    bench.close()
 
 
 def test_the_database_itself_leaves_out_a_second_reward(bench: Bench) -> None:
