@@ -187,6 +187,7 @@ class Ordeal:
             "lost rewards": sum(journal.values.get(id) != y for id, y in witness.rewards.items()),
             "lost activations": len(witness.activated - journal.activated),
             "lost observations": len(witness.events - set(journal.events)),
+            "rewards of no decision": journal.astray,
             "late rewards learnt": len(witness.late & journal.values.keys()),
             "late": len(witness.late),
             "defaults": len(journal.defaults),
@@ -216,7 +217,11 @@ class Told:
         self.arms = {id: body["arm"] for id, body in bodies.values()}
         self.values: dict[str, float] = {}
         self.defaults = set[str]()
+        self.astray = 0
         for of, text in rows.execute("SELECT of, body FROM journal WHERE kind = 'reward'"):
+            if of not in bodies:
+                self.astray += 1
+                continue
             body, id = json.loads(text), bodies[of][0]
             ended[of] += 1
             if body.get("default"):
@@ -258,7 +263,7 @@ def serial(rows: sqlite3.Connection, spec: PolicySpec, *, upto: int = 2**62) -> 
             contexts[seq] = (user, body["x"])
         elif kind == "event":
             policy.learn(user, body["x"], body["value"])
-        elif kind == "reward":
+        elif kind == "reward" and of in contexts:
             policy.learn(*contexts[of], body["value"])
     return policy
 
@@ -274,6 +279,7 @@ BROKEN = (
     "lost rewards",
     "lost activations",
     "lost observations",
+    "rewards of no decision",
     "late rewards learnt",
     "defaults learnt of inactive decisions",
     "decisions that never ended",

@@ -182,7 +182,7 @@ class Engine:
         now, default = self._now(), self._rules.default_reward
         waiting = self.state.pending
         over = self._deadlines.overdue(waiting, most=EXPIRED_AT_ONCE)
-        late = [seq for seq in over if not self._flights.ending(seq)]
+        late = [seq for seq in over if not self._ends_otherwise(seq)]
         learns = [] if default is None else [seq for seq in late if waiting[seq].active]
         lines = [
             self._flights.take_off(now, Reward(default or 0.0, default=True), of=seq)
@@ -254,6 +254,11 @@ class Engine:
             if self._flights.ending(seq):
                 raise InFlight
         return seq
+
+    def _ends_otherwise(self, seq: int) -> bool:
+        """Tell whether a decision is about to be rewarded or activated, or to go with its user."""
+        user = self.state.pending[seq].user
+        return self._flights.ending(seq) or self._flights.leaving(user)
 
     def _in_time(self, seq: int) -> tuple[Pending, int]:
         """Return a decision that waits for its reward, and the time; refuse if it is too late."""

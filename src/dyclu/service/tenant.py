@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
@@ -28,7 +28,7 @@ from dyclu.service.refusal import Refusal
 from dyclu.service.settings import TenantSettings
 from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, Snapshots, recover
 from dyclu.service.state import State
-from dyclu.service.store import Journal
+from dyclu.service.store import Journal, JournalReader
 from dyclu.storage import make_folder, sync_folder
 
 LOG = logging.getLogger("dyclu.service")
@@ -36,8 +36,11 @@ LOG = logging.getLogger("dyclu.service")
 SWEEP = 0.5
 """Seconds between looks at which decisions have expired."""
 
+REPLAYED, FEW = 100, 20
+"""Lines that a policy which is made anew learns at a time, and the last of them without a pause."""
+
 SLICE = 0.005
-"""Seconds that something long takes at a time, between which other requests are served."""
+"""Seconds that a ranking takes at a time, between which other requests are served."""
 
 WORTH_A_SNAPSHOT = 100
 """Lines since the last snapshot below which no other is made."""
@@ -91,7 +94,7 @@ class Tenant:
         self._tasks: list[asyncio.Task[None]] = []
         self._ranking = asyncio.Lock()
         self._erased, self._rebuilt = asyncio.Event(), asyncio.Event()
-        self._growing: State | None = None
+        self._leaving: list[str] = []
         self._epoch = self._built = self._facts.epoch
         self.saved = self.snapshots.used
 
@@ -245,8 +248,7 @@ class Tenant:
     async def _erase(self, user: str, erased: Awaitable[tuple[int, int]]) -> int:
         gone, epoch = await erased
         self.engine.forget(user)
-        if self._growing is not None:
-            self._growing.forget(user)
+        self._leaving.append(user)
         self._begin_epoch(epoch)
         return int(gone)
 
@@ -284,28 +286,32 @@ class Tenant:
         if not self.rebuilding:
             self._erased.clear()
             await self._erased.wait()
-        epoch, self._growing = self._epoch, State(self._spec.make())
-        try:
-            while self._growing.total.seq < self.state.total.seq:
-                await self._replay_some(self._growing)
-            self.engine.replace(self._growing)
-        finally:
-            self._growing = None
+        epoch, state = self._epoch, State(self._spec.make())
+        self._leaving.clear()
+        while state.total.seq < self.state.total.seq:
+            await self._replay_some(state)
+            # What they did since they came back, if they did, is in lines that were not read yet.
+            while self._leaving:
+                state.forget(self._leaving.pop())
+        self.engine.replace(state)
         self._built = epoch
         if not self.rebuilding:
             self._rebuilt.set()
 
     async def _replay_some(self, state: State) -> None:
-        epoch, began = self._epoch, time.monotonic()
-        for one in self._reader.chunk(state.total.seq, upto=self.state.total.seq, most=200):
-            if self._epoch != epoch:
-                # Lines of somebody who was erased while this waited may be among the rest.
-                return
-            state.apply(one)
-            if time.monotonic() - began > SLICE:
-                await asyncio.sleep(0)
-                began = time.monotonic()
-        await asyncio.sleep(0)
+        """Learn the next lines beside those who ask; the last ones while nobody does."""
+        upto = self.state.total.seq
+        if upto - state.total.seq > FEW:
+            # In slices between requests, each would wait for several of them; a thread gives way,
+            # and half of the time is left to whoever asks, if anybody does.
+            began, batches = time.monotonic(), self.batches
+            await asyncio.to_thread(_replay, self._reader.path, state, upto)
+            await asyncio.sleep((time.monotonic() - began) * (self.batches > batches))
+            return
+        state.apply_all(self._reader.after(state.total.seq, upto=upto))
+        if state.total.seq < upto:
+            # Its line was erased, and the one that stands for that is about to be taken in.
+            await asyncio.sleep(0)
 
     async def _photograph(self, every: float) -> None:
         """Take a snapshot now and then, and when the policy was made anew: all others are gone."""
@@ -345,6 +351,11 @@ class Tenant:
     def _count_batch(self, lines: int) -> None:
         self.batches += 1
         self.batched += lines
+
+
+def _replay(path: Path, state: State, upto: int) -> None:
+    with closing(JournalReader(path)) as reader:
+        state.apply_all(reader.chunk(state.total.seq, upto=upto, most=REPLAYED))
 
 
 async def _forever(job: Callable[[], Awaitable[None]]) -> None:
