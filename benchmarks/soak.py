@@ -2,7 +2,9 @@
 
 ``python -m benchmarks.soak`` is ``make soak``. A running service is asked and rewarded as fast as
 it answers; half of the decisions are never rewarded, and expire. Users and tastes stay the same, so
-that nothing should grow. Memory is looked at from outside, ten times over the second half.
+that nothing should grow. They come in another order each time and are offered other arms: users
+who had only ever seen the same few could not be told to be of one taste, and Atlas would rightly
+keep a model of each. Memory is looked at from outside, ten times over the second half.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +50,7 @@ def soak(rounds: int, folder: Path, *words: str) -> Soaked:
     """Put a service through so many rounds."""
     some = Load(users=USERS, clients=CLIENTS, seconds=3600, rounds=rounds // LOOKS, rewarded=0.5)
     with serving(folder, DIM, WAIT, *words) as server:
-        looks = [_after(server, some) for _ in range(LOOKS)]
+        looks = [_after(server, replace(some, turn=turn)) for turn in range(LOOKS)]
     return Soaked(tuple(looks), rounds // LOOKS)
 
 

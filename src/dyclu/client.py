@@ -155,6 +155,11 @@ def _erasure(user: str) -> _Ask:
     return _Ask("DELETE", f"/v1/users/{_quoted(user)}", gone=gone)
 
 
+def _changes(since: int, epoch: int | None) -> _Ask:
+    held = "" if epoch is None else f"&epoch={epoch}"
+    return _Ask("GET", f"/v1/changes?since={since}{held}")
+
+
 def _quoted(id: str) -> str:
     """Return an id as one part of a path, whatever it holds: `ana?x` is not `ana`."""
     return quote(id, safe="")
@@ -263,9 +268,9 @@ class Client:
         """Return which tastes there are."""
         return self._ask(_Ask("GET", "/v1/models"))
 
-    def changes(self, since: int = 0) -> dict[str, Any]:
-        """Return who has changed after change number `since`."""
-        return self._ask(_Ask("GET", f"/v1/changes?since={since}"))
+    def changes(self, since: int = 0, *, epoch: int | None = None) -> dict[str, Any]:
+        """Return who has changed: the first after number `since`; pass on `next` and `epoch`."""
+        return self._ask(_changes(since, epoch))
 
     def policy(self) -> dict[str, Any]:
         """Return what serves, and how it is doing."""
@@ -352,9 +357,9 @@ class AsyncClient:
         """Return which tastes there are."""
         return await self._ask(_Ask("GET", "/v1/models"))
 
-    async def changes(self, since: int = 0) -> dict[str, Any]:
-        """Return who has changed after change number `since`."""
-        return await self._ask(_Ask("GET", f"/v1/changes?since={since}"))
+    async def changes(self, since: int = 0, *, epoch: int | None = None) -> dict[str, Any]:
+        """Return who has changed: the first after number `since`; pass on `next` and `epoch`."""
+        return await self._ask(_changes(since, epoch))
 
     async def policy(self) -> dict[str, Any]:
         """Return what serves, and how it is doing."""

@@ -25,13 +25,21 @@ def ask(user: str = "ana", arms: list[list[float]] | None = None, **more: Any) -
 
 
 class Bench:
-    """A tenant's parts, wired for tests; `restart` throws away all memory."""
+    """A tenant's parts, wired for tests; `restart` throws away all memory.
+
+    Attributes
+    ----------
+    now : float
+        The time.
+    wrong : float
+        By how much the wall clock is ahead of it.
+    """
 
     def __init__(self, folder: Path, **rules: Any) -> None:
         self.folder = folder
         told: dict[str, Any] = {"dim": 2, "policy": "linucb", "options": {"alpha": 0.5}}
         self.rules = TenantSettings(**(told | rules))
-        self.now = START
+        self.now, self.wrong = START, 0.0
         self.count = 0
         self.open()
 
@@ -39,13 +47,16 @@ class Bench:
         self.journal = Journal.open(self.folder / JOURNAL, dim=self.rules.dim)
         self.reader = self.journal.reader()
         facts = self.reader.facts()
+        # A steady clock starts anywhere, and anew with each process.
+        self.booted = self.now - 5.0
         self.epoch = facts.epoch
         self.snapshots = Snapshots(self.folder / SNAPSHOTS, self.rules.spec())
         self.engine = Engine(
             recover(self.reader, self.snapshots),
             self.reader,
             self.rules,
-            clock=lambda: self.now,
+            clock=lambda: self.now + self.wrong,
+            steady=lambda: self.now - self.booted,
             new_id=self.new_id,
             secret=facts.secret,
         )

@@ -1,7 +1,11 @@
 """Kill a service again and again under load, and hold it to every promise it made.
 
 ``python -m tests.service.crash --kills 200`` is ``make crashtest``; the short version is a test.
-What the clients were told is written down here, by them; the service has no part in it.
+What the clients were told is written down by them (`crowd.py`); the service has no part in it.
+
+Two tenants serve: one learns a default reward when a decision expires, the other nothing. Decisions
+(single, in batches, inactive at first), rewards, observations and erasures come in any order. The
+last life is spent in this process, so that the policy that served can be looked at as it is.
 """
 
 from __future__ import annotations
@@ -13,190 +17,253 @@ import signal
 import sqlite3
 import sys
 import tempfile
-import threading
 import time
-from dataclasses import dataclass, field
+from collections import Counter
 from pathlib import Path
-from typing import Any
-
-import httpx
 
 from dyclu import policies
 from dyclu.policy import Policy
+from dyclu.service.keys import digest
+from dyclu.service.settings import settings
 from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, Snapshots, recover
 from dyclu.service.state import PolicySpec, State
 from dyclu.service.store import JournalReader
 from tests.service.bench import bits
-from tests.service.running import process
+from tests.service.crowd import DIM, Client, Witness
+from tests.service.running import process, running, wait_until
 
-DIM = 3
-CLIENTS = 6
+WAIT = 2.0
+"""Seconds for which rewards are waited for; a start takes as long, so that some come too late."""
+
 SPECS = {
     "atlas": PolicySpec("atlas", DIM, {}),
     "dyclu": PolicySpec("dyclu", DIM, {"noise": 0.1}),
+    "linucb": PolicySpec("linucb", DIM, {"alpha": 0.5}),
 }
+CLIENTS = {"shop": 4, "news": 2}
+
+CONFIG = """
+data = {data}
+port = 0
+snapshot_every = 0.25
+[tenants.shop]
+dim = {dim}
+policy = "{policy}"
+options = {{{options}}}
+reward_wait = {wait}
+default_reward = 0.25
+keys = [{{digest = "{shop}", role = "read-write"}}]
+[tenants.news]
+dim = {dim}
+policy = "linucb"
+options = {{alpha = 0.5}}
+reward_wait = {wait}
+keys = [{{digest = "{news}", role = "read-write"}}]
+"""
 
 
-@dataclass
-class Witness:
-    """What clients were told, and what they still wait to hear."""
+class Ordeal:
+    """A service, its clients, and what they saw.
 
-    decisions: dict[str, str] = field(default_factory=dict)
-    rewards: dict[str, float] = field(default_factory=dict)
-    events: set[str] = field(default_factory=set)
-    conflicts: list[str] = field(default_factory=list)
-    kills: int = 0
-    retried: int = 0
+    Attributes
+    ----------
+    witnesses : dict of str to Witness
+        By tenant.
+    found : Counter of str
+        How often what was seen.
+    """
 
-    @property
-    def heard(self) -> int:
-        """How many successes there have been."""
-        return len(self.decisions) + len(self.rewards) + len(self.events)
+    def __init__(self, folder: Path, policy: str, *, seed: int) -> None:
+        self.folder, self.rng = folder, random.Random(seed)
+        self.specs = {"shop": SPECS[policy], "news": SPECS["linucb"]}
+        self.witnesses = {tenant: Witness() for tenant in CLIENTS}
+        self.found = Counter[str](dict.fromkeys(BROKEN, 0))
+        tenants = [tenant for tenant, count in CLIENTS.items() for _ in range(count)]
+        self.clients = [
+            Client(number, f"key of {tenant}", self.witnesses[tenant])
+            for number, tenant in enumerate(tenants)
+        ]
+        self.config = folder / "service.toml"
+        options = ", ".join(f"{name} = {value}" for name, value in SPECS[policy].options.items())
+        keys = {tenant: digest(f"key of {tenant}") for tenant in CLIENTS}
+        data = json.dumps(str(folder / "data"))
+        self.config.write_text(
+            CONFIG.format(data=data, dim=DIM, policy=policy, options=options, wait=WAIT, **keys)
+        )
 
+    def suffer(self, kills: int) -> Counter[str]:
+        """Live and be killed so many times, live once more, and tell what was found."""
+        for client in self.clients:
+            client.start()
+        while self.found["kills"] < kills:
+            self._live_and_die()
+        self._live_and_tell()
+        for tenant, witness in self.witnesses.items():
+            self.found.update(self._judged(tenant, witness))
+        return self.found
 
-class Client(threading.Thread):
-    """Decides and rewards until the service dies; afterwards repeats what was not answered."""
-
-    def __init__(self, number: int, witness: Witness) -> None:
-        super().__init__(daemon=True)
-        self.rng = random.Random(number)
-        self.name, self.witness = f"c{number}", witness
-        self.url = ""
-        self.up = threading.Event()
-        self.over = threading.Event()
-        self.count = 0
-
-    def run(self) -> None:
-        with httpx.Client(timeout=5) as http:
-            self.http = http
-            while not self.over.is_set():
-                self.step()
-
-    def step(self) -> None:
-        self.count += 1
-        id = f"{self.name}-{self.count}"
-        user = f"u{self.rng.randrange(12)}"
-        x = [[round(self.rng.uniform(-1, 1), 3) for _ in range(DIM)] for _ in range(4)]
-        arms = [{"id": str(i), "features": row} for i, row in enumerate(x)]
-        if self.count % 5 == 0:
-            row = {"user": user, "features": x[0], "reward": x[0][0], "event_id": id}
-            if self.insist("/v1/observations", {"observations": [row]}):
-                self.witness.events.add(id)
-            return
-        asked = {"user": user, "arms": arms, "decision_id": id}
-        answer = self.insist("/v1/decisions", asked)
-        if answer is None:
-            return
-        self.witness.decisions[id] = answer["arm"]
-        value = round(x[int(answer["arm"])][0] + self.rng.gauss(0, 0.1), 4)
-        if self.insist(f"/v1/decisions/{id}/reward", {"value": value}):
-            self.witness.rewards[id] = value
-
-    def insist(self, path: str, body: Any) -> Any:
-        """Send until answered; whether the first attempt was carried out is not known."""
-        while not self.over.is_set():
-            self.up.wait(0.5)
-            try:
-                response = self.http.post(self.url + path, json=body)
-            except (httpx.HTTPError, httpx.InvalidURL):
-                self.witness.retried += 1
-                self.up.clear()
-                continue
-            if response.status_code in (429, 503):
-                time.sleep(0.01)
-            elif response.is_success:
-                return response.json()
-            else:
-                self.witness.conflicts.append(response.text)
-                return None
-        return None
-
-
-def torment(folder: Path, spec: PolicySpec, *, kills: int, seed: int) -> Witness:
-    """Run a service under load, and kill it so many times, after any number of answers."""
-    witness, rng = Witness(), random.Random(seed)
-    clients = [Client(number, witness) for number in range(CLIENTS)]
-    options = ",".join(f"{name}={value}" for name, value in spec.options.items())
-    flags = [f"--dim={DIM}", f"--policy={spec.name}", f"--options={options}"]
-    config = folder / "service.toml"
-    config.write_text("snapshot_every = 0.25\n")
-    for client in clients:
-        client.start()
-    for kill in range(kills + 1):
-        with process(folder / "data", f"--config={config}", *flags) as (child, url):
-            for client in clients:
-                client.url = url
-                client.up.set()
-            wait_for(witness, rng.randrange(60))
-            time.sleep(rng.uniform(0.0, 0.02))
-            if kill == kills:
-                for client in clients:
-                    client.over.set()
-                    client.join()
-            # Now and then it is asked to stop instead, and takes its snapshot.
-            child.send_signal(signal.SIGTERM if rng.random() < 0.1 else signal.SIGKILL)
+    def _live_and_die(self) -> None:
+        # Now and then it is asked to stop instead, and takes its snapshot.
+        last = signal.SIGTERM if self.rng.random() < 0.1 else signal.SIGKILL
+        with process(self.folder / "data", f"--config={self.config}") as (child, url):
+            self._serve(url)
+            self._hear(self.rng.randrange(80))
+            time.sleep(self.rng.uniform(0.0, 0.02))
+            child.send_signal(last)
             child.wait()
-            witness.kills += 1
-    return witness
+        self.found["stops" if last == signal.SIGTERM else "kills"] += 1
+        if last == signal.SIGTERM:
+            for tenant in CLIENTS:
+                self._look_at_snapshots(tenant)
+
+    def _serve(self, url: str) -> None:
+        for client in self.clients:
+            client.url = url
+            client.up.set()
+
+    def _hear(self, more: int, *, seconds: float = 30.0) -> None:
+        """Wait until the clients have had so many more answers."""
+        wanted, end = self._heard() + more, time.monotonic() + seconds
+        while self._heard() < wanted and time.monotonic() < end:
+            time.sleep(0.001)
+
+    def _heard(self) -> int:
+        return sum(witness.answers for witness in self.witnesses.values())
+
+    def _look_at_snapshots(self, tenant: str) -> None:
+        """Compare what a stop, or the processes before it, wrote with a replay up to there."""
+        folder = self.folder / "data" / tenant
+        rows = sqlite3.connect(folder / JOURNAL)
+        for file in (folder / SNAPSHOTS).glob("*.state"):
+            made = serial(rows, self.specs[tenant], upto=int(file.stem.partition("-")[2]))
+            same = file.with_suffix(".policy").read_bytes() == saved(made, self.folder)
+            self.found["snapshots that differ from a serial replay"] += not same
+            self.found["snapshots looked at"] += 1
+        rows.close()
+
+    def _live_and_tell(self) -> None:
+        """Serve in this process until all decisions have ended; look at what serves, then stop."""
+        told = settings({}, environment={}, file=self.config)
+        with running(told) as made:
+            self._serve(made.url)
+            self._hear(60)
+            for client in self.clients:
+                client.over.set()
+            for client in self.clients:
+                client.join()
+            for name, tenant in made.service.tenants.items():
+                wait_until(lambda t=tenant: not (t.rebuilding or t.state.pending), seconds=120)
+                reader = JournalReader(tenant.folder / JOURNAL)
+                fresh = State(self.specs[name].make()).apply_all(reader.after(0))
+                live = bits(tenant.state, self.folder)
+                self.found["live state differs from the journal's"] += live != bits(
+                    fresh, self.folder
+                )
+                rows = sqlite3.connect(f"file:{tenant.folder / JOURNAL}?mode=ro", uri=True)
+                self.found["live policy differs from a serial replay"] += live[0] != saved(
+                    serial(rows, self.specs[name]), self.folder
+                )
+                rows.close()
+                reader.close()
+
+    def _judged(self, tenant: str, witness: Witness) -> dict[str, int]:
+        """Compare the journal and what is recovered from it with what the clients were told."""
+        folder = self.folder / "data" / tenant
+        journal = Told.of(folder / JOURNAL)
+        reader = JournalReader(folder / JOURNAL)
+        state = recover(reader, Snapshots(folder / SNAPSHOTS, self.specs[tenant]))
+        reader.close()
+        rows = sqlite3.connect(folder / JOURNAL)
+        replayed = saved(serial(rows, self.specs[tenant]), self.folder)
+        rows.close()
+        ids = journal.arms.keys() | set(journal.events)
+        others = {client.name for client in self.clients if client.witness is not witness}
+        left = b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+        return {
+            **witness.counts,
+            "lost decisions": sum(
+                journal.arms.get(id) != arm for id, arm in witness.decisions.items()
+            ),
+            "lost rewards": sum(journal.values.get(id) != y for id, y in witness.rewards.items()),
+            "lost activations": len(witness.activated - journal.activated),
+            "lost observations": len(witness.events - set(journal.events)),
+            "rewards of no decision": journal.astray,
+            "late rewards learnt": len(witness.late & journal.values.keys()),
+            "late": len(witness.late),
+            "defaults": len(journal.defaults),
+            "expired without default": journal.expired,
+            "defaults learnt of inactive decisions": len(journal.defaults & journal.asleep),
+            "decisions that never ended": journal.open,
+            "decisions that ended twice": journal.twice,
+            "observations journaled twice": len(journal.events) - len(set(journal.events)),
+            "learnt too often or too rarely": abs(state.total.version - journal.learnt),
+            "erased but in the journal": len(witness.erased & ids),
+            "erased but on the disk": sum(name.encode() in left for name in witness.gone),
+            "lines of another tenant": sum(id.partition("-")[0] in others for id in ids),
+            "wrong answers": len(witness.wrong),
+            "recovered policy differs from a serial replay": int(
+                bits(state, self.folder)[0] != replayed
+            ),
+        }
 
 
-def wait_for(witness: Witness, more: int, *, seconds: float = 30.0) -> None:
-    """Wait until the clients have heard of so many more successes."""
-    wanted, end = witness.heard + more, time.monotonic() + seconds
-    while witness.heard < wanted and time.monotonic() < end:
-        time.sleep(0.001)
+class Told:
+    """What a journal says, read with nothing of the service."""
+
+    def __init__(self, rows: sqlite3.Connection) -> None:
+        decided = rows.execute("SELECT seq, ref, body FROM journal WHERE kind = 'decision'")
+        bodies = {seq: (id, json.loads(body)) for seq, id, body in decided}
+        ended = Counter[int]()
+        self.arms = {id: body["arm"] for id, body in bodies.values()}
+        self.values: dict[str, float] = {}
+        self.defaults = set[str]()
+        self.astray = 0
+        for of, text in rows.execute("SELECT of, body FROM journal WHERE kind = 'reward'"):
+            if of not in bodies:
+                self.astray += 1
+                continue
+            body, id = json.loads(text), bodies[of][0]
+            ended[of] += 1
+            if body.get("default"):
+                self.defaults.add(id)
+            else:
+                self.values[id] = body["value"]
+        self.learnt = sum(ended.values())
+        for (text,) in rows.execute("SELECT body FROM journal WHERE kind = 'expiry'"):
+            ended.update(seq for seq in json.loads(text)["decisions"] if seq in bodies)
+        self.expired = sum(ended.values()) - self.learnt
+        self.open = len(bodies.keys() - ended.keys())
+        self.twice = sum(count > 1 for count in ended.values())
+        activated = rows.execute("SELECT of FROM journal WHERE kind = 'activation'")
+        self.activated = {bodies[of][0] for (of,) in activated}
+        asleep = {id for id, body in bodies.values() if not body.get("active", True)}
+        self.asleep = asleep - self.activated
+        self.events = [ref for (ref,) in rows.execute("SELECT ref FROM journal WHERE kind='event'")]
+        self.learnt += len(self.events)
+
+    @classmethod
+    def of(cls, path: Path) -> Told:
+        """Read a journal."""
+        rows = sqlite3.connect(path)
+        try:
+            return cls(rows)
+        finally:
+            rows.close()
 
 
-def verdict(folder: Path, spec: PolicySpec, witness: Witness) -> dict[str, int]:
-    """Compare the journal and what is recovered from it with what the clients were told."""
-    tenant = folder / "data" / "default"
-    rows = sqlite3.connect(tenant / JOURNAL)
-    decided = {ref: json.loads(body) for ref, body in rows.execute(
-        "SELECT ref, body FROM journal WHERE kind = 'decision'")}  # fmt: skip
-    pairs = rows.execute(
-        "SELECT d.ref, json_extract(r.body, '$.value') FROM journal r JOIN journal d "
-        "ON r.of = d.seq WHERE r.kind = 'reward'"
-    ).fetchall()
-    events = [ref for (ref,) in rows.execute("SELECT ref FROM journal WHERE kind = 'event'")]
-    rewarded = dict(pairs)
-    learnt = len(pairs) + len(events)
-    state = recover(JournalReader(tenant / JOURNAL), Snapshots(tenant / SNAPSHOTS, spec))
-    fresh = State(spec.make()).apply_all(JournalReader(tenant / JOURNAL).after(0))
-    return {
-        "kills": witness.kills,
-        "acknowledged decisions": len(witness.decisions),
-        "acknowledged rewards": len(witness.rewards),
-        "acknowledged events": len(witness.events),
-        "repeated requests": witness.retried,
-        "lost decisions": sum(
-            id not in decided or decided[id]["arm"] != arm for id, arm in witness.decisions.items()
-        ),
-        "lost rewards": sum(rewarded.get(id) != y for id, y in witness.rewards.items()),
-        "lost events": len(witness.events - set(events)),
-        "rewards journaled twice": len(pairs) - len(rewarded),
-        "events journaled twice": len(events) - len(set(events)),
-        "learnt too often or too rarely": abs(state.total.version - learnt),
-        "refusals": len(witness.conflicts),
-        "policy differs from the journal's": int(bits(state, folder) != bits(fresh, folder)),
-        "policy differs from a serial replay": int(
-            bits(state, folder)[0] != saved(serial(rows, spec), folder)
-        ),
-    }
-
-
-def serial(rows: sqlite3.Connection, spec: PolicySpec) -> Policy:
+def serial(rows: sqlite3.Connection, spec: PolicySpec, *, upto: int = 2**62) -> Policy:
     """Replay the journal with nothing but a policy: no state, no engine, no service."""
     policy = policies.make(spec.name, spec.dim, **spec.options)
     contexts: dict[int, tuple[str, list[float]]] = {}
     for seq, kind, user, of, text in rows.execute(
-        "SELECT seq, kind, user, of, body FROM journal ORDER BY seq"
+        "SELECT seq, kind, user, of, body FROM journal WHERE seq <= ? ORDER BY seq", (upto,)
     ):
         body = json.loads(text)
         if kind == "decision":
             contexts[seq] = (user, body["x"])
         elif kind == "event":
             policy.learn(user, body["x"], body["value"])
-        elif kind == "reward":
+        elif kind == "reward" and of in contexts:
             policy.learn(*contexts[of], body["value"])
     return policy
 
@@ -210,13 +277,23 @@ def saved(policy: Policy, folder: Path) -> bytes:
 BROKEN = (
     "lost decisions",
     "lost rewards",
-    "lost events",
-    "rewards journaled twice",
-    "events journaled twice",
+    "lost activations",
+    "lost observations",
+    "rewards of no decision",
+    "late rewards learnt",
+    "defaults learnt of inactive decisions",
+    "decisions that never ended",
+    "decisions that ended twice",
+    "observations journaled twice",
     "learnt too often or too rarely",
-    "refusals",
-    "policy differs from the journal's",
-    "policy differs from a serial replay",
+    "erased but in the journal",
+    "erased but on the disk",
+    "lines of another tenant",
+    "wrong answers",
+    "snapshots that differ from a serial replay",
+    "live state differs from the journal's",
+    "live policy differs from a serial replay",
+    "recovered policy differs from a serial replay",
 )
 
 
@@ -227,12 +304,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy", choices=SPECS, default="atlas")
     told = parser.parse_args()
-    spec = SPECS[told.policy]
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        found = verdict(folder, spec, torment(folder, spec, kills=told.kills, seed=told.seed))
-    for what, count in found.items():
-        sys.stdout.write(f"{what:40} {count}\n")
+        ordeal = Ordeal(Path(name), told.policy, seed=told.seed)
+        found = ordeal.suffer(told.kills)
+        wrong = [one for witness in ordeal.witnesses.values() for one in witness.wrong]
+    for what, count in sorted(found.items(), key=lambda item: (item[0] in BROKEN, item[0])):
+        sys.stdout.write(f"{what:50} {count}\n")
+    for one in wrong[:20]:
+        sys.stdout.write(f"{one}\n")
     sys.exit(any(found[what] for what in BROKEN))
 
 

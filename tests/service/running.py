@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ class Running:
     url: str
     http: httpx.Client
     service: Service
+    connections: Collection[Any] = ()
 
     def decide(self, user: str = "ana", **more: Any) -> httpx.Response:
         return self.http.post("/v1/decisions", json={"user": user, "arms": ARMS, **more})
@@ -58,7 +59,7 @@ def running(given: Settings, **client: Any) -> Iterator[Running]:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         wait_until(lambda: server.started or not thread.is_alive())
         with httpx.Client(base_url=url, timeout=10, **client) as http:
-            yield Running(url, http, app.service)
+            yield Running(url, http, app.service, server.server_state.connections)
     finally:
         server.should_exit = True
         thread.join()
@@ -74,14 +75,17 @@ def wait_until(true: Any, *, seconds: float = 20.0) -> None:
 
 
 @contextmanager
-def process(data: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A service as `dyclu serve` starts it, and its address."""
+def process(
+    data: Path, *flags: str, before: Callable[[], None] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A service as `dyclu serve` starts it, and its address; `before` runs in its process."""
     command = [sys.executable, "-c", "from dyclu.cli import main; main()", "serve", "--port=0"]
     child = subprocess.Popen(
         [*command, f"--data={data}", *flags],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=before,
     )
     assert child.stdout is not None
     try:

@@ -17,7 +17,7 @@ import dyclu
 from dyclu.cli import app
 from dyclu.service.export import COLUMNS
 from dyclu.service.keys import digest
-from dyclu.service.loadtest import Load, load
+from dyclu.service.loadtest import Load, People, load
 from dyclu.service.replay import replay
 from dyclu.service.schema import Observation
 from dyclu.service.snapshot import JOURNAL
@@ -165,6 +165,17 @@ def test_load_for_some_rounds_of_which_half_are_rewarded(tmp_path: Path) -> None
     assert abs(len(served.rewards) - 100) < 5 * np.sqrt(200 / 4)
 
 
+def test_another_turn_is_the_same_people_with_other_arms() -> None:
+    first, again, other = (People(Load(turn=turn), 3) for turn in (0, 0, 1))
+    bodies = [
+        [one.round()[2].partition(b"arms")[2] for _ in range(50)] for one in (first, again, other)
+    ]
+    assert bodies[0] == bodies[1]
+    assert not set(bodies[0]) & set(bodies[2])
+    assert np.array_equal(first.worth, other.worth)
+    assert first.written == other.written
+
+
 def test_a_load_test_needs_a_service() -> None:
     result = run("loadtest", "http://127.0.0.1:9", "--seconds=1")
     assert result.exit_code == 2
@@ -177,6 +188,14 @@ def test_a_key_and_its_digest() -> None:
     key = lines[0].removeprefix("key: ")
     assert lines[2] == f'digest = "{digest(key)}"'
     assert run("key").stdout != run("key").stdout
+    assert 'role = "read-only"' in run("key", "--role=read-only").stdout
+
+
+def test_a_key_of_no_role_is_refused() -> None:
+    result = run("key", "--role=bogus")
+    assert result.exit_code == 2
+    assert "'bogus', expected read-only or read-write" in result.stderr
+    assert "key:" not in result.stdout
 
 
 def test_serving_nothing_is_refused() -> None:

@@ -39,7 +39,11 @@ def test_a_round(service: Running) -> None:
         assert client.user("ana")["rewards"] == 2
         assert client.policy()["dim"] == 2
         assert client.models()["models"]
-        assert client.changes(0)["changes"] == []
+        page = client.changes(0)
+        assert page["changes"] == []
+        assert client.changes(page["next"], epoch=page["epoch"]) == page
+        with pytest.raises(ServiceError, match="since=0"):
+            client.changes(epoch=page["epoch"] + 1)
         assert client.erase("ana")["erased_records"] == 5
 
 
@@ -54,7 +58,9 @@ def test_a_round_that_is_awaited(service: Running) -> None:
             await client.activate(asleep.decision_id)
             assert (await client.policy())["users"] >= 20
             assert (await client.models())["models"]
-            assert (await client.changes())["latest"] == 0
+            page = await client.changes()
+            assert page["latest"] == 0
+            assert await client.changes(page["next"], epoch=page["epoch"]) == page
             assert (await client.erase("u3"))["erased_records"] == 5
 
     asyncio.run(play())

@@ -17,6 +17,7 @@ import pytest
 
 from dyclu.service.calls import CALLS
 from dyclu.service.openapi import REFUSALS
+from dyclu.service.serve import FILES
 from dyclu.service.settings import Limits, Settings, TenantSettings
 from tests.service.running import running, told, wait_until
 
@@ -107,6 +108,11 @@ def test_the_unit_is_one() -> None:
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read_string(text)
     assert unit["Service"]["ExecStart"].endswith("dyclu serve --config /etc/dyclu.toml")
+    # Not given up over a moment's trouble, and room for as many connections as there may be.
+    burst, interval = (int(unit["Unit"][f"StartLimit{name}"]) for name in ("Burst", "IntervalSec"))
+    assert burst * int(unit["Service"]["RestartSec"]) < interval
+    connections = msgspec.convert({"tenants": {"a": {"dim": 1}}}, Settings).max_connections
+    assert int(unit["Service"]["LimitNOFILE"]) > 2 * connections + FILES
 
 
 def test_every_metric_to_watch_exists(tmp_path: Path) -> None:

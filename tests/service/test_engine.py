@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import dyclu
+from dyclu.service.deadlines import STALE_KEPT, Deadlines
 from dyclu.service.engine import InFlight
-from dyclu.service.records import Decision, encode
+from dyclu.service.records import Decision, Expiry, encode
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import Observation
 from dyclu.service.settings import Limits
+from dyclu.service.state import Pending
 from tests.service.bench import ARMS, Bench, ask, bits
 
 
@@ -353,6 +355,28 @@ def test_a_user_who_is_being_erased_waits(bench: Bench) -> None:
     bench.engine.decide(ask("bea"))
 
 
+@pytest.mark.parametrize("default", [None, 0.5])
+def test_a_decision_does_not_expire_while_its_user_is_being_erased(
+    tmp_path: Path, default: float | None
+) -> None:
+    """Its line would come after those of the user were erased, and be about nothing."""
+    bench = Bench(tmp_path, reward_wait=60.0, default_reward=default)
+    bench.decide("ana", decision_id="d1")
+    bench.decide("bea", decision_id="d2")
+    mark = bench.engine.erase("ana")
+    bench.now += 61
+    (expired,) = bench.engine.expire()
+    assert expired.of == 2 or expired.body == Expiry([2])
+    bench.journal.erase("ana", encode(mark))
+    bench.engine.committed([mark])
+    bench.engine.forget("ana")
+    bench.write([expired])
+    assert not bench.engine.expire()
+    assert not bench.state.pending
+    assert bits(bench.state, tmp_path)[0] == bits(bench.replayed(), tmp_path)[0]
+    bench.close()
+
+
 def test_the_database_itself_leaves_out_a_second_reward(bench: Bench) -> None:
     id = bench.decide().decision_id
     line = bench.engine.reward(id, 1.0).line
@@ -386,3 +410,94 @@ def test_a_shorter_wait_is_not_held_up_by_older_decisions(tmp_path: Path) -> Non
     later.expire()
     assert not later.state.ids
     later.close()
+
+
+YEAR = 365 * 86400.0
+
+
+def pending(bench: Bench) -> list[str]:
+    bench.expire()
+    return list(bench.state.ids)
+
+
+@pytest.mark.parametrize("jump", [YEAR, -YEAR, 30.0, -30.0])
+def test_a_wall_clock_that_jumps_neither_ends_nor_prolongs_a_wait(
+    bench: Bench, jump: float
+) -> None:
+    bench.decide("ana", decision_id="before")
+    bench.now += 30
+    bench.wrong = jump
+    bench.decide("ana", decision_id="during")
+    assert pending(bench) == ["before", "during"]
+    bench.now += 15
+    bench.wrong = 0.0
+    bench.decide("ana", decision_id="after")
+    assert pending(bench) == ["before", "during", "after"]
+    bench.now += 14.9
+    bench.reward("before", 1.0) if jump > 0 else bench.expire()
+    bench.now += 0.1
+    assert pending(bench) == ["during", "after"]
+    bench.now += 30
+    with refused(410):
+        bench.reward("during", 1.0)
+    assert pending(bench) == ["after"]
+    bench.now += 15
+    assert pending(bench) == []
+
+
+def test_a_wall_clock_that_was_ahead_and_is_right_after_a_restart(bench: Bench) -> None:
+    """Nothing made meanwhile waits for the year that never passed."""
+    bench.decide("ana", decision_id="before")
+    bench.wrong = YEAR
+    bench.decide("ana", decision_id="ahead")
+    bench.decide("ana", decision_id="asleep", active=False)
+    bench.do(bench.engine.activate, "asleep")
+    bench.now += 20
+    bench.wrong = 0.0
+    bench.restart()
+    bench.decide("ana", decision_id="after")
+    assert pending(bench) == ["before", "ahead", "asleep", "after"]
+    bench.now += 40
+    assert pending(bench) == ["ahead", "asleep", "after"]
+    bench.restart()
+    bench.now += 20
+    # Made when the journal's times were ahead already, it has its own time all the same.
+    assert pending(bench) == ["ahead", "asleep"]
+    bench.now += 40
+    assert pending(bench) == []
+
+
+def test_a_wall_clock_that_is_set_back_across_a_restart(bench: Bench) -> None:
+    bench.decide("ana", decision_id="d1")
+    bench.now += 20
+    bench.wrong = -YEAR
+    bench.restart()
+    bench.decide("ana", decision_id="d2")
+    bench.now += 59.9
+    assert pending(bench) == ["d1", "d2"]
+    bench.now += 0.1
+    assert pending(bench) == []
+
+
+def test_time_down_counts_and_a_wall_clock_ahead_at_a_start_looks_like_it(bench: Bench) -> None:
+    bench.decide("ana", decision_id="d1")
+    bench.decide("bea", decision_id="d2", active=False)
+    bench.close()
+    bench.now += 59
+    bench.open()
+    assert pending(bench) == ["d1", "d2"]
+    bench.decide("cleo", decision_id="d3")
+    bench.wrong = 10.0
+    bench.restart()
+    assert pending(bench) == ["d3"]
+    bench.now += 50
+    assert pending(bench) == []
+
+
+def test_deadlines_of_what_has_ended_are_let_go() -> None:
+    deadlines = Deadlines(lambda: 0.0)
+    for seq in range(3 * STALE_KEPT):
+        deadlines.grant(seq, 1)
+    last = {seq: Pending("d", "ana", np.zeros(2), 1, 1, True)}
+    assert deadlines.overdue(last, most=10) == []
+    assert len(deadlines._order) == len(deadlines._until) == 1

@@ -11,9 +11,11 @@ import pytest
 from dyclu.service.records import Erasure, Expiry, line
 from dyclu.service.schema import Observation
 from dyclu.service.settings import TenantSettings
+from dyclu.service.snapshot import JOURNAL
 from dyclu.service.state import State
-from dyclu.service.tenant import Tenant
-from tests.service.bench import Bench
+from dyclu.service.tenant import WORTH_A_SNAPSHOT, Tenant
+from tests.service.bench import ARMS, Bench, ask, bits
+from tests.service.test_store import holding, reading
 
 
 def tenant(folder: Path, **rules: Any) -> Tenant:
@@ -42,6 +44,26 @@ def test_a_reward_that_arrives_together_with_an_erasure_is_learnt(tmp_path: Path
         assert served.state.users["bob"].rewards == 1
         assert [one.kind for one in served._reader.after(0)] == ["erasure", "event"]
         await served.stop()
+
+    asyncio.run(play())
+
+
+def test_nobody_waits_when_the_journal_is_being_read_during_an_erasure(tmp_path: Path) -> None:
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "anastasia", 5)
+        with reading(served.folder / JOURNAL):
+            async with asyncio.timeout(3):
+                await served.erase("anastasia")
+                await observe(served, "bob", 5)
+                await rebuilt(served)
+        async with asyncio.timeout(10):
+            while holding(served.folder, b"anastasia"):
+                await asyncio.sleep(0.05)
+        with reading(served.folder / JOURNAL):
+            async with asyncio.timeout(3):
+                await served.stop()
 
     asyncio.run(play())
 
@@ -84,8 +106,112 @@ def test_who_is_erased_during_a_replay_does_not_come_back(
         await served.erase("ana")
         await read.wait()
         await rebuilt(served)
-        assert known == [False]
+        # The replay that was under way, and the one that never heard of them.
+        assert known == [False, False]
         assert served.state.users.keys() == {"cleo"}
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_erasures_that_keep_coming_do_not_put_the_replay_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is served follows: each replay ends, and is rid of all who had gone when it began."""
+
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        users = [f"u{i}" for i in range(12)]
+        for user in users:
+            await observe(served, user, 50)
+        decided = await served.decide(ask("stays"))
+        gone: list[str] = []
+        seen: list[int] = []
+        replace, some = served.engine.replace, served._replay_some
+
+        def watched(state: State) -> None:
+            replace(state)
+            begun = len(seen)
+            seen.append(len(gone))
+            assert not set(gone) & state.users.keys()
+            # One was erased before the first replay began, and by each that ended, those seen then.
+            for user in gone[: seen[begun - 1] if begun else 1]:
+                assert state.policy.decide(user, ARMS).mean == 0.0
+
+        async def interrupted(state: State) -> None:
+            before = state.total.seq
+            await some(state)
+            if len(gone) < len(users) - 2 and state.total.seq - before > 50:
+                gone.append(users[len(gone)])
+                await served.erase(gone[-1])
+
+        monkeypatch.setattr(served.engine, "replace", watched)
+        monkeypatch.setattr(served, "_replay_some", interrupted)
+        gone.append(users[0])
+        await served.erase(users[0])
+        while len(gone) < len(users) - 2:
+            await asyncio.sleep(0.001)
+        await rebuilt(served)
+        assert seen[0] < len(gone)
+        assert len(seen) >= 3
+        await served.reward(decided.decision_id, 1.0)
+        fresh = State(served.rules.spec().make()).apply_all(served._reader.after(0))
+        assert bits(served.state, tmp_path) == bits(fresh, tmp_path)
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_a_decision_made_after_coming_back_during_a_replay_is_still_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        for user in ("ana", "bob", "cleo"):
+            await observe(served, user, 300)
+        some, made = served._replay_some, list[str]()
+
+        async def slowly(state: State) -> None:
+            await some(state)
+            if "bob" in state.users and not made:
+                made.append("soon")
+                await served.erase("bob")
+                made[0] = (await served.decide(ask("bob"))).decision_id
+
+        monkeypatch.setattr(served, "_replay_some", slowly)
+        await served.erase("ana")
+        replaced = served.state
+        while served.state is replaced:
+            await asyncio.sleep(0)
+        assert served.rebuilding
+        assert not (await served.reward(made[0], 1.0)).repeated
+        await rebuilt(served)
+        assert served.state.users["bob"].rewards == 1
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_a_snapshot_follows_when_the_policy_was_made_anew(tmp_path: Path) -> None:
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "ana", 10)
+        await observe(served, "bob", WORTH_A_SNAPSHOT)
+        served.save()
+        await served.erase("ana")
+        assert served.saved == 0
+        async with asyncio.timeout(30):
+            while not served.saved:
+                await asyncio.sleep(0.01)
+        assert not served.rebuilding
+        assert served.saved == served.state.total.seq
+        served.snapshots.complaints.clear()
+        made = served.snapshots.latest(epoch=1)
+        assert made is not None
+        assert bits(made, tmp_path) == bits(served.state, tmp_path)
         await served.stop()
 
     asyncio.run(play())

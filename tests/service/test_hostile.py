@@ -176,9 +176,10 @@ def test_what_observations_refuse(service: Running) -> None:
 
 @pytest.mark.parametrize("since", ["-1", "x", "1e3", "9" * 17, "", "0x10"])
 def test_numbers_in_queries(service: Running, since: str) -> None:
-    response = service.http.get("/v1/changes", params={"since": since})
-    assert response.status_code == 422
-    assert response.json()["error"]["field"] == "since"
+    for name in ("since", "epoch"):
+        response = service.http.get("/v1/changes", params={name: since})
+        assert response.status_code == 422
+        assert response.json()["error"]["field"] == name
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/xml", "", "application/jsonp"])
@@ -245,6 +246,7 @@ def test_a_slow_client_is_not_waited_for(service: Running) -> None:
     answer = raw(service, HEAD + b"Content-Length: 100\r\n\r\n" + b'{"user"')
     assert answer.startswith(b"HTTP/1.1 408")
     assert b'"field":"body"' in answer
+    assert b"\r\nconnection: close\r\n" in answer
     assert service.http.get("/healthz").status_code == 200
 
 

@@ -17,6 +17,7 @@ import pytest
 import dyclu
 from dyclu.service.calls import CALLS
 from dyclu.service.settings import TenantSettings
+from dyclu.service.state import CHANGES_KEPT, Change
 from tests.service.running import ARMS, Running, running, told, wait_until
 
 
@@ -87,13 +88,7 @@ def test_inactive_decisions(service: Running) -> None:
 
 def test_a_change_is_shown(service: Running) -> None:
     before = service.http.get("/v1/changes").json()["latest"]
-    rows = [
-        {"user": "vera", "features": arm["features"], "reward": sign * (1 if i % 2 else -1)}
-        for sign in (1, -1)
-        for i in range(30)
-        for arm in [ARMS[i % 2]]
-    ]
-    service.http.post("/v1/observations", json={"observations": rows})
+    turn(service, "vera")
     changes = service.http.get("/v1/changes", params={"since": before}).json()
     assert [one["user"] for one in changes["changes"]] == ["vera"]
     assert changes["changes"][0]["certainty"] == 0.9
@@ -103,6 +98,86 @@ def test_a_change_is_shown(service: Running) -> None:
     assert (
         service.http.get("/v1/changes", params={"since": changes["latest"]}).json()["changes"] == []
     )
+
+
+def announce(service: Running, many: int) -> None:
+    """Let a tenant have announced so many more changes."""
+    state = service.service.tenants["default"].state
+    for _ in range(many):
+        state.total.changes += 1
+        number = state.total.changes
+        state.changes.append(Change(number, number, f"u{number % 7}", 1, 2, 0.9, number, number))
+
+
+def followed(service: Running, since: int = 0) -> tuple[list[int], dict[str, Any]]:
+    """Numbers of all changes that are told page by page, and the last page."""
+    numbers: list[int] = []
+    while True:
+        page = service.http.get("/v1/changes", params={"since": since}).json()
+        assert len(page["changes"]) <= 500
+        numbers += [one["number"] for one in page["changes"]]
+        since = page["next"]
+        if since == page["latest"]:
+            return numbers, page
+
+
+def test_changes_are_told_completely_page_by_page(tmp_path: Path) -> None:
+    """Whoever goes on from `next` sees each once, also those that come in between."""
+    with running(told(tmp_path)) as made:
+        announce(made, 1234)
+        assert followed(made)[0] == list(range(1, 1235))
+        first = made.http.get("/v1/changes", params={"since": 200}).json()
+        assert (first["next"], first["latest"], first["oldest"]) == (700, 1234, 1)
+        announce(made, 100)
+        numbers, last = followed(made, first["next"])
+        assert numbers == list(range(701, 1335))
+        assert last["next"] == 1334
+        assert followed(made, last["next"])[0] == []
+
+
+def test_what_is_no_longer_kept_is_told(tmp_path: Path) -> None:
+    with running(told(tmp_path)) as made:
+        announce(made, CHANGES_KEPT + 50)
+        numbers, last = followed(made)
+        assert numbers == list(range(51, CHANGES_KEPT + 51))
+        assert last["oldest"] == 51
+        # A number that is still to come, as a restored backup leaves it, leads back to the last.
+        assert followed(made, 10**9)[1]["next"] == CHANGES_KEPT + 50
+
+
+def test_numbers_of_changes_hold_within_an_epoch(tmp_path: Path) -> None:
+    """An erasure has them begin anew, and so has another policy; a mere restart has not."""
+    given = told(tmp_path, policy="dyclu", options={"noise": 0.1})
+    with running(given) as made:
+        turn(made, "vera")
+        turn(made, "wim")
+        before = made.http.get("/v1/changes").json()
+        assert [one["user"] for one in before["changes"]] == ["vera", "wim"]
+        held = {"since": before["next"], "epoch": before["epoch"]}
+        assert made.http.get("/v1/changes", params=held).json()["changes"] == []
+    with running(given) as made:
+        assert made.http.get("/v1/changes", params=held).status_code == 200
+        made.http.delete("/v1/users/vera")
+        wait_until(lambda: not made.http.get("/v1/policy").json()["rebuilding"], seconds=5)
+        refused = made.http.get("/v1/changes", params=held)
+        assert (refused.status_code, refused.json()["error"]["field"]) == (409, "epoch")
+        after = made.http.get("/v1/changes").json()
+        assert after["epoch"] != before["epoch"]
+        assert [(one["number"], one["user"]) for one in after["changes"]] == [(1, "wim")]
+    with running(given) as made:
+        assert made.http.get("/v1/changes").json() == after
+    with running(told(tmp_path, policy="dyclu", options={"noise": 0.2})) as made:
+        assert made.http.get("/v1/changes").json()["epoch"] != after["epoch"]
+
+
+def turn(service: Running, user: str) -> None:
+    """Let a user's rewards turn into their opposite."""
+    rows = [
+        {"user": user, "features": ARMS[i % 2]["features"], "reward": sign * (1 if i % 2 else -1)}
+        for sign in (1, -1)
+        for i in range(30)
+    ]
+    service.http.post("/v1/observations", json={"observations": rows})
 
 
 def test_atlas_shows_models_moves_and_beliefs(tmp_path: Path) -> None:
@@ -188,6 +263,10 @@ def test_a_foreign_host_name_gets_no_answer_without_keys(service: Running) -> No
     """A page of another site whose name resolves to this machine."""
     response = service.http.get("/v1/policy", headers={"Host": "evil.example"})
     assert response.status_code == 421
+    document = service.http.get("/openapi.json").json()["paths"]
+    for path in ("/v1/policy", "/v1/decisions", "/metrics"):
+        for operation in document[path].values():
+            assert "421" in operation["responses"]
 
 
 def test_parallel_duplicates_are_one(service: Running) -> None:

@@ -11,7 +11,7 @@ import pytest
 from dyclu.errors import OptionError
 from dyclu.service.calls import CALLS
 from dyclu.service.keys import digest, new_key
-from dyclu.service.settings import Settings, described, settings
+from dyclu.service.settings import TAKEN, Settings, described, settings
 from tests.service.running import ARMS, Running, running
 
 KEYS = {name: new_key() for name in ("shop", "shop-new", "shop-reader", "news")}
@@ -177,6 +177,13 @@ def test_settings_that_make_no_sense(more: dict[str, Any], complaint: str) -> No
         flags(**more)
 
 
+def test_what_is_in_the_data_folder_is_no_tenants_name(tmp_path: Path) -> None:
+    """Whatever a service puts beside the folders of its tenants."""
+    with running(flags(data=str(tmp_path), port=0)):
+        beside = {file.name for file in tmp_path.iterdir()} - {"default"}
+    assert beside == TAKEN - {"lost+found"}
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -184,6 +191,10 @@ def test_settings_that_make_no_sense(more: dict[str, Any], complaint: str) -> No
         ("speed = 1\n[tenants.a]\ndim = 1", "speed"),
         ("[tenants.a]\ndim = 1\n[tenants.b]\ndim = 1", "has no key"),
         ("[tenants.'../x']\ndim = 1", "short name"),
+        ("[tenants.lock]\ndim = 1", "'lock': this name is taken"),
+        ("[tenants.LOCK]\ndim = 1", "'LOCK': this name is taken"),
+        ("[tenants.'lost+found']\ndim = 1", "this name is taken"),
+        ("[tenants.shop]\ndim = 1\n[tenants.Shop]\ndim = 1", "'shop' and 'Shop'"),
         ("[tenants.a]\npolicy = 'linucb'", "dim"),
     ],
 )

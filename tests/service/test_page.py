@@ -107,6 +107,30 @@ def test_a_users_timeline_when_clicked(service: Running, window: Browser) -> Non
     assert all("404" in one for one in window.complaints())
 
 
+def test_no_certainty_is_rounded_up(service: Running, window: Browser) -> None:
+    window.open(service.url)
+    shares = {0.5: "50 %", 0.9984: "99.8 %", 0.9999: "> 99.9 %", 1.0: "> 99.9 %"}
+    assert {share: window.run(f"return percent({share})") for share in shares} == shares
+
+
+def test_the_map_keeps_distances(service: Running, window: Browser) -> None:
+    """Any two models are as far apart on the page as their estimates are, but for one scale."""
+    window.open(service.url)
+    wait_until(lambda: window.run("return document.querySelectorAll('#map circle').length"))
+    models = service.http.get("/v1/models").json()["models"]
+    here = np.array([[one["x"], one["y"]] for one in models])
+    circles = "[...document.querySelectorAll('#map circle')]"
+    there = np.array(
+        window.run(f"return {circles}.map((c) => [+c.getAttribute('cx'), +c.getAttribute('cy')])")
+    )
+    pairs = [
+        np.linalg.norm(at[:, None] - at[None], axis=2)[np.triu_indices(len(at), 1)]
+        for at in (here, there)
+    ]
+    ratio = pairs[1] / pairs[0]
+    assert np.allclose(ratio, ratio[0], rtol=1e-6)
+
+
 def test_it_fits_a_phone_and_the_dark(service: Running, window: Browser, tmp_path: Path) -> None:
     window.open(service.url)
     wait_until(lambda: window.run("return document.querySelectorAll('#map circle').length"))

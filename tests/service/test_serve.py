@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import dyclu
 from dyclu.service.rehearsal import rehearse
+from dyclu.service.serve import make_room
 from dyclu.service.state import PolicySpec
+from tests.service.running import told
 
 FIRST_ROUNDS = """
 import sys, numba, numpy as np, dyclu
@@ -41,3 +46,38 @@ def test_a_rehearsal_suits_every_policy(name: str) -> None:
 def test_after_a_rehearsal_nothing_is_left_to_load(name: str) -> None:
     """Not a module, not a kernel: the first rounds are as quick as any."""
     subprocess.run([sys.executable, "-c", FIRST_ROUNDS, name], check=True)
+
+
+@pytest.fixture
+def few_files() -> Iterator[int]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))
+    yield before[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_as_many_files_may_be_open_as_there_are_connections(
+    tmp_path: Path, few_files: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_room(told(tmp_path, max_connections=60))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert (soft, hard) == (220, few_files)
+    make_room(told(tmp_path, max_connections=10))
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 220
+    assert not caplog.records
+
+
+def test_too_few_files_are_told_of(tmp_path: Path) -> None:
+    """In a process of its own: what is given up cannot be taken back."""
+    code = (
+        "import logging, resource, sys; from pathlib import Path;"
+        "from dyclu.service.serve import make_room; from tests.service.running import told;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 150));"
+        "logging.basicConfig(); make_room(told(Path(sys.argv[1])));"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "(150, 150)\n"
+    assert "lower max_connections" in done.stderr

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dyclu.errors import FileError
+from dyclu.service import maker
+from dyclu.service.maker import made_by
 from dyclu.service.records import Erasure, Event, Line, decode_body, encode, line
-from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, take
+from dyclu.service.snapshot import JOURNAL, ORPHANED, SNAPSHOTS, Snapshots, take
+from dyclu.service.state import State
 from dyclu.service.store import Journal, JournalReader
+from dyclu.storage import Saved, read, write
 from tests.service.bench import Bench, bits
 
 
@@ -101,6 +112,62 @@ def test_erasing_looks_at_the_users_lines_only(tmp_path: Path) -> None:
         plan = journal._writer.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
         assert not [step for *_, step in plan if step.startswith("SCAN")], statement
     journal.close()
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Somebody copies the journal: they see it as it was when they began, until they end."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM journal").fetchone()
+        yield
+
+
+def holding(folder: Path, name: bytes) -> list[str]:
+    return [file.name for file in folder.iterdir() if file.is_file() and name in file.read_bytes()]
+
+
+def test_an_erasure_does_not_wait_for_readers_and_is_complete_once_they_left(
+    tmp_path: Path,
+) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal.append([encode(event(1, 1.0, user="anastasia"))])
+    with reading(tmp_path / "j.db"):
+        began = time.monotonic()
+        assert journal.erase("anastasia", encode(line(2, 2, Erasure()))) == (1, 1)
+        journal.append([encode(event(3, 1.0))])
+        journal.tidy()
+        assert time.monotonic() - began < 2
+        assert holding(tmp_path, b"anastasia")
+        journal.append([encode(event(4, 1.0))])
+    journal.tidy()
+    assert not journal.owes
+    assert not holding(tmp_path, b"anastasia")
+    assert (tmp_path / "j.db-wal").stat().st_size == 0
+    assert [one.seq for one in journal.reader().after(0)] == [2, 3, 4]
+
+
+def test_a_stop_does_not_wait_for_readers_and_the_next_start_finishes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal.append([encode(event(1, 1.0, user="anastasia"))])
+    with reading(tmp_path / "j.db"):
+        journal.erase("anastasia", encode(line(2, 2, Erasure())))
+        began = time.monotonic()
+        journal.close()
+        assert time.monotonic() - began < 2
+        assert "stays in its write-ahead log" in caplog.text
+        again = Journal.open(tmp_path / "j.db", dim=1)
+        assert again.owes
+        assert holding(tmp_path, b"anastasia")
+    again.tidy()
+    assert not holding(tmp_path, b"anastasia")
+
+
+def test_a_journal_that_is_closed_is_one_file(tmp_path: Path) -> None:
+    Journal.open(tmp_path / "j.db", dim=1).close()
+    assert [file.name for file in tmp_path.iterdir()] == ["j.db"]
 
 
 def test_a_journal_keeps_its_dimension(tmp_path: Path) -> None:
@@ -195,6 +262,76 @@ def test_a_snapshot_of_another_policy_is_not_used(bench: Bench) -> None:
     other = Bench(bench.folder, options={"alpha": 0.5})
     assert repr(other.state.policy).startswith("LinUCB")
     assert other.state.total.rewards == 30
+
+
+@pytest.mark.parametrize("other", ["dyclu", "numpy", "numba", "machine", "source"])
+def test_a_snapshot_of_another_version_is_not_used_and_that_is_said(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, other: str
+) -> None:
+    before = bits(bench.state, bench.folder)
+    monkeypatch.setattr(maker, "made_by", lambda: {**made_by(), other: "another"})
+    replayed: list[int] = []
+    after = JournalReader.after
+
+    def watched(self: JournalReader, seq: int, **more: Any) -> Any:
+        replayed.append(seq)
+        return after(self, seq, **more)
+
+    monkeypatch.setattr(JournalReader, "after", watched)
+    bench.restart()
+    assert replayed == [0]
+    assert bits(bench.state, bench.folder) == before
+    assert len(bench.snapshots.complaints) == 2
+    assert f"made with {other} {made_by()[other]}, this is another" in caplog.text
+
+
+def test_a_snapshot_that_does_not_say_what_made_it_is_not_used(bench: Bench) -> None:
+    for file in snapshot_files(bench, "state"):
+        saved = read(file)
+        write(file, Saved(saved.kind, {"spec": saved.options["spec"]}, saved.state, saved.arrays))
+    bench.restart()
+    assert "did not say what made it" in bench.snapshots.complaints[0]
+    assert bench.snapshots.used == 0
+
+
+def test_who_has_not_heard_of_an_erasure_removes_nothing_that_followed_it(bench: Bench) -> None:
+    """As a process that makes snapshots for a service that was killed."""
+    late = Snapshots(bench.folder / SNAPSHOTS, bench.rules.spec())
+    old = bench.replayed()
+    bench.erase("u1")
+    bench.save()
+    names = {file.name for file in (bench.folder / SNAPSHOTS).iterdir()}
+    late.write(old, epoch=0)
+    assert names < {file.name for file in (bench.folder / SNAPSHOTS).iterdir()}
+    bench.restart()
+    assert "u1" not in bench.state.users
+    assert not bench.snapshots.complaints
+
+
+def test_a_snapshot_overtaken_by_an_erasure_removes_itself(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_it = Snapshots.write
+
+    def overtaken(self: Snapshots, state: State, *, epoch: int) -> None:
+        write_it(self, state, epoch=epoch)
+        bench.journal.erase("u1", encode(line(bench.state.total.seq + 1, 0, Erasure())))
+
+    monkeypatch.setattr(Snapshots, "write", overtaken)
+    take(bench.folder, bench.rules.spec())
+    assert not snapshot_files(bench, "state")
+    assert not snapshot_files(bench, "policy")
+
+
+def test_a_process_that_makes_a_snapshot_ends_with_its_service(bench: Bench) -> None:
+    before, spec = snapshot_files(bench, "state"), json.dumps(asdict(bench.rules.spec()))
+    words = [sys.executable, "-m", "dyclu.service.snapshot", str(bench.folder), spec]
+    orphan = subprocess.run(words, stdin=subprocess.DEVNULL)
+    assert orphan.returncode == ORPHANED
+    assert snapshot_files(bench, "state") == before
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as child:
+        assert child.wait(timeout=60) == 0
+    assert int(snapshot_files(bench, "state")[-1].stem[9:]) == bench.state.total.seq
 
 
 def test_a_journal_restored_from_an_old_copy_is_not_mixed_with_newer_snapshots(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from dyclu.errors import FileError
+from tests.service.bench import Bench
 from tests.service.running import ARMS, process, running, told, wait_until
 
 
@@ -61,6 +63,63 @@ def test_a_full_disk(tmp_path: Path) -> None:
     )
 
 
+UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+
+
+def files_up_to(most: int) -> Callable[[], None]:
+    """Let files of a process grow no further, as on a full disk; it can be lifted again."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+
+def earlier(folder: Path) -> Bench:
+    """The journal of a service that has made one decision."""
+    (folder / "default").mkdir()
+    bench = Bench(folder / "default")
+    bench.now = time.time()
+    bench.decide("ana", decision_id="before")
+    return bench
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_disk_that_is_full_at_the_start(tmp_path: Path, killed: bool) -> None:
+    """What is known is shown, nothing is accepted, and it heals."""
+    bench = earlier(tmp_path)
+    if not killed:
+        bench.close()
+    # Enough for SQLite's index of the log, without which nothing can be read.
+    with (
+        process(tmp_path, "--dim=2", before=files_up_to(33_000)) as (child, url),
+        httpx.Client(base_url=url) as http,
+    ):
+        assert http.get("/readyz").status_code == 503
+        assert http.get("/healthz").status_code == 200
+        refused = reward(http, "before")
+        assert refused.status_code == 503
+        assert "journal cannot be written" in refused.json()["error"]["message"]
+        shown = http.get("/v1/policy").json()
+        assert (shown["pending"], shown["healthy"]) == (1, False)
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, UNLIMITED)
+        wait_until(lambda: http.get("/readyz").status_code == 200, seconds=10)
+        assert reward(http, "before").status_code == 200
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_disk_so_full_that_nothing_can_be_opened_is_told_in_a_line(
+    tmp_path: Path, known: bool
+) -> None:
+    if known:
+        earlier(tmp_path).close()
+    with (
+        pytest.raises(AssertionError, match=r"did not start: dyclu: \S+journal.db cannot be used"),
+        process(tmp_path, "--dim=2", before=files_up_to(1000)),
+    ):
+        pass
+    with process(tmp_path, "--dim=2") as (_, url), httpx.Client(base_url=url) as http:
+        assert http.get("/readyz").status_code == 200
+        assert http.get("/v1/policy").json()["pending"] == known
+        assert decide(http, "after").status_code == 200
+
+
 def test_a_read_only_disk(tmp_path: Path) -> None:
     with running(told(tmp_path)) as made:
         made.decide("ana", decision_id="before")
@@ -96,6 +155,30 @@ def test_a_commit_that_was_made_although_it_reported_an_error(
         assert made.service.tenants["default"].state.total.version == 1
 
 
+def test_an_erasure_that_was_made_although_it_reported_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(told(tmp_path)) as made:
+        for user in ("ana", "bea"):
+            made.reward(made.decide(user, decision_id=user).json()["decision_id"], 1.0)
+        tenant = made.service.tenants["default"]
+        tenant.save()
+        erase = tenant._journal.erase
+
+        def lies(*told: Any) -> None:
+            erase(*told)
+            monkeypatch.undo()
+            raise sqlite3.OperationalError("disk I/O error")
+
+        monkeypatch.setattr(tenant._journal, "erase", lies)
+        assert made.http.delete("/v1/users/ana").status_code == 503
+        wait_until(lambda: made.http.get("/readyz").status_code == 200, seconds=10)
+        wait_until(lambda: made.http.get("/v1/users/ana").status_code == 404, seconds=10)
+        assert made.http.get("/v1/users/bea").json()["rewards"] == 1
+        assert not list((tmp_path / "default/snapshots").iterdir())
+        assert made.http.delete("/v1/users/ana").status_code == 404
+
+
 def test_a_stop_drains_and_takes_a_snapshot(tmp_path: Path) -> None:
     with process(tmp_path, "--dim=2") as (child, url), httpx.Client(base_url=url) as http:
         for i in range(5):
@@ -119,6 +202,25 @@ def test_snapshots_are_taken_while_it_serves(tmp_path: Path) -> None:
         wait_until(lambda: any(folder.glob("*.state")), seconds=20)
         (name,) = (path.stem for path in folder.glob("*.state"))
         assert name.endswith("-00000000000000000200")
+
+
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_snapshot_under_way_ends_with_a_service_that_is_killed(tmp_path: Path) -> None:
+    """Nobody waits for it any more, and it must not write beside the next service."""
+    (tmp_path / "s.toml").write_text("snapshot_every = 0.05\n")
+    flags = ("--dim=2", f"--config={tmp_path / 's.toml'}")
+    with process(tmp_path / "data", *flags) as (child, url), httpx.Client(base_url=url) as http:
+        rows = [{"user": f"u{i % 9}", "features": [1.0, 0.5], "reward": 1.0} for i in range(200)]
+        http.post("/v1/observations", json={"observations": rows})
+        wait_until(lambda: children(child.pid))
+        (orphan,) = children(child.pid)
+        child.kill()
+        child.wait()
+        wait_until(lambda: not Path(f"/proc/{orphan}").exists())
+    assert not list((tmp_path / "data/default/snapshots").glob("*.state"))
 
 
 def test_a_state_that_no_longer_follows_ends_the_service(

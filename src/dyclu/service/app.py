@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any
@@ -55,8 +56,9 @@ HEADERS = {
 LOOPBACK = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 
 _encode = msgspec.json.Encoder().encode
+NOTHING: Mapping[str, str] = {}
 Headers = Mapping[bytes, bytes]
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Awaitable[Any]]
 
 
 class Service:
@@ -208,9 +210,9 @@ class Door:
     ) -> None:
         self.service, self._endpoints, self._rest = service, endpoints, rest
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request."""
-        await (self._straight(scope) or self._rest)(scope, receive, send)
+        return (self._straight(scope) or self._rest)(scope, receive, send)
 
     def _straight(self, scope: Scope) -> ASGIApp | None:
         if scope["type"] != "http":
@@ -252,12 +254,12 @@ class _Endpoint:
             service.active -= 1
         if caller is not None:
             taken = time.perf_counter() - began
-            service.requests[caller.tenant].count(name, response.status_code, taken)
+            service.requests[caller.tenant].count(name, response.status, taken)
         await response(scope, receive, send)
 
     async def _answer(
         self, scope: Scope, receive: Receive, headers: Headers, caller: Caller
-    ) -> Response:
+    ) -> Answer:
         if self._call.writes:
             caller.must_write()
         body = None
@@ -273,26 +275,48 @@ class _Endpoint:
         return answered(await self._call.answer(asked), self._done)
 
 
-def answered(answer: Any, status: int = 200) -> Response:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """JSON as an ASGI application: a response of Starlette's, without all that it could be."""
+
+    body: bytes
+    status: int
+    more: Mapping[str, str]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(self.body)),
+            *((name.encode(), value.encode()) for name, value in self.more.items()),
+        ]
+        start = {"type": "http.response.start", "status": self.status, "headers": headers}
+        await send(start)
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def answered(answer: Any, status: int = 200) -> Answer:
     """Return an answer as JSON."""
-    return Response(_encode(answer), status, media_type="application/json")
+    return Answer(_encode(answer), status, NOTHING)
 
 
-def refused(refusal: Refusal) -> Response:
+def refused(refusal: Refusal, more: Mapping[str, str] = NOTHING) -> Answer:
     """Return a refusal as JSON."""
-    response = answered(schema.Refused(problem(refusal)), refusal.status)
+    headers = dict(more)
     if refusal.retry_after is not None:
-        response.headers["Retry-After"] = str(refusal.retry_after)
+        headers["retry-after"] = str(refusal.retry_after)
+    if refusal.status == 408:
+        # The rest of the body may still come; the connection is of no more use.
+        headers["connection"] = "close"
     if refusal.status == 401:
-        response.headers["WWW-Authenticate"] = "Bearer"
-    return response
+        headers["www-authenticate"] = "Bearer"
+    return Answer(_encode(schema.Refused(problem(refusal))), refusal.status, headers)
 
 
-async def _no_route(_: Request, error: Exception) -> Response:
+async def _no_route(_: Request, error: Exception) -> Any:
     assert isinstance(error, HTTPException)
-    response = refused(Refusal(error.status_code, "route", error.detail, field="path"))
-    response.headers.update(error.headers or {})
-    return response
+    refusal = Refusal(error.status_code, "route", error.detail, field="path")
+    return refused(refusal, error.headers or {})
 
 
 def _asset(name: str, kind: str) -> Handler:
@@ -304,12 +328,12 @@ def _asset(name: str, kind: str) -> Handler:
     return show
 
 
-async def _health(_: Request) -> Response:
+async def _health(_: Request) -> Answer:
     return answered(schema.Health("ok"))
 
 
 def _ready(service: Service) -> Handler:
-    async def ready(_: Request) -> Response:
+    async def ready(_: Request) -> Answer:
         if service.trouble is None:
             return answered(schema.Health("ok"))
         return answered(schema.Health("unavailable", service.trouble), 503)
@@ -318,7 +342,7 @@ def _ready(service: Service) -> Handler:
 
 
 def _metrics(service: Service) -> Handler:
-    async def metrics(request: Request) -> Response:
+    async def metrics(request: Request) -> Response | Answer:
         try:
             tenant = service.caller(dict(request.scope["headers"])).tenant
         except Refusal as refusal:

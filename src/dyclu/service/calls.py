@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from dyclu.service import schema
+from dyclu.service.batches import all_settled
 from dyclu.service.refusal import Refusal, over_limit
-from dyclu.service.tenant import Tenant, all_settled
+from dyclu.service.tenant import Tenant
 from dyclu.service.views import Window
 
 LARGEST_NUMBER = 2**53
@@ -37,11 +39,13 @@ class Asked:
             )
         return id
 
-    def since(self) -> int:
-        """Return the number that ``?since=`` gives, 0 without it."""
-        text = self.query.get("since", "0")
+    def number(self, name: str) -> int | None:
+        """Return the number that ``?name=`` gives, None without it."""
+        text = self.query.get(name)
+        if text is None:
+            return None
         if not re.fullmatch(r"[0-9]{1,16}", text) or int(text) > LARGEST_NUMBER:
-            raise Refusal(422, "invalid", "expected a whole number ≥ 0", field="since")
+            raise Refusal(422, "invalid", "expected a whole number ≥ 0", field=name)
         return int(text)
 
 
@@ -84,18 +88,26 @@ class Call:
         return self.method != "GET"
 
 
-async def _decide(asked: Asked) -> schema.Decided:
-    return await asked.tenant.decide(asked.body)
+def _decide(asked: Asked) -> Awaitable[schema.Decided]:
+    return asked.tenant.decide(asked.body)
 
 
 async def _decide_batch(asked: Asked) -> schema.DecisionResults:
     wanted = _bounded(asked, asked.body.decisions, "decisions")
-    answers = await all_settled(asked.tenant.decide(one) for one in wanted)
+    turn = asyncio.Lock()
+
+    async def decide(one: schema.DecisionRequest) -> schema.Decided:
+        # Only one of a batch stands in line for its ranking, so that others get theirs too.
+        async with turn:
+            order = await asked.tenant.ranked(one)
+        return await asked.tenant.decide(one, order)
+
+    answers = await all_settled(decide(one) for one in wanted)
     return schema.DecisionResults([_or_failed(one) for one in answers])
 
 
-async def _reward(asked: Asked) -> schema.Rewarded:
-    return await asked.tenant.reward(asked.id("id"), asked.body.value)
+def _reward(asked: Asked) -> Awaitable[schema.Rewarded]:
+    return asked.tenant.reward(asked.id("id"), asked.body.value)
 
 
 async def _reward_batch(asked: Asked) -> schema.RewardResults:
@@ -104,8 +116,8 @@ async def _reward_batch(asked: Asked) -> schema.RewardResults:
     return schema.RewardResults([_or_failed(one) for one in await all_settled(jobs)])
 
 
-async def _activate(asked: Asked) -> schema.Activated:
-    return await asked.tenant.activate(asked.id("id"))
+def _activate(asked: Asked) -> Awaitable[schema.Activated]:
+    return asked.tenant.activate(asked.id("id"))
 
 
 async def _observe(asked: Asked) -> schema.ObservationResults:
@@ -118,8 +130,8 @@ async def _user(asked: Asked) -> schema.UserView:
     return asked.window.user(asked.id("id"))
 
 
-async def _erase(asked: Asked) -> schema.Erased:
-    return await asked.tenant.erase(asked.id("id"))
+def _erase(asked: Asked) -> Awaitable[schema.Erased]:
+    return asked.tenant.erase(asked.id("id"))
 
 
 async def _models(asked: Asked) -> schema.Models:
@@ -127,7 +139,7 @@ async def _models(asked: Asked) -> schema.Models:
 
 
 async def _changes(asked: Asked) -> schema.Changes:
-    return asked.window.changes(asked.since())
+    return asked.window.changes(asked.number("since") or 0, asked.number("epoch"))
 
 
 async def _policy(asked: Asked) -> schema.PolicyView:
@@ -245,8 +257,12 @@ CALLS = (
         path="/v1/changes",
         answer=_changes,
         gives=schema.Changes,
-        query={"since": "Number of the last change already seen."},
-        summary="Show who has changed.",
+        refuses=(409,),
+        query={
+            "since": "Number of the last change already seen: `next` of the answer before.",
+            "epoch": "Epoch of the answer before; refused (409) if its numbers no longer hold.",
+        },
+        summary="Show who has changed, 500 at a time.",
     ),
     Call(
         name="policy",

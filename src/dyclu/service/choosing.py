@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dyclu.policy import Policy
@@ -64,15 +65,14 @@ class Coin:
         return self.bits * count >> 64
 
 
-def ranked(policy: Policy, user: str, arms: FloatArray) -> list[int]:
-    """Return all arms in the order in which the policy would choose them.
+def ranking(policy: Policy, user: str, arms: FloatArray) -> Iterator[int]:
+    """Yield all arms in the order in which the policy would choose them, a decision for each.
 
     >>> import numpy as np
     >>> from dyclu import LinUCB
-    >>> ranked(LinUCB(1, alpha=1.0), "ana", np.array([[0.1], [0.3], [0.2]]))
+    >>> list(ranking(LinUCB(1, alpha=1.0), "ana", np.array([[0.1], [0.3], [0.2]])))
     [1, 2, 0]
     """
-    left, order = list(range(len(arms))), []
+    left = list(range(len(arms)))
     while left:
-        order.append(left.pop(policy.decide(user, arms[left]).arm))
-    return order
+        yield left.pop(policy.decide(user, arms[left]).arm)

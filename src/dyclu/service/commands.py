@@ -100,8 +100,13 @@ def key(
     role: Annotated[str, typer.Option(help="read-write or read-only.")] = "read-write",
 ) -> None:
     """Make an API key: the key for the caller, its digest for the settings."""
-    from dyclu.service.keys import digest, new_key
+    from typing import get_args
 
+    from dyclu.service.keys import digest, new_key
+    from dyclu.service.schema import Role
+
+    if role not in get_args(Role):
+        raise OptionError(f"role is {role!r}, expected {' or '.join(get_args(Role))}")
     made = new_key()
     typer.echo(f"key: {made}")
     typer.echo("for the settings, under a [[tenants.NAME.keys]] line:")

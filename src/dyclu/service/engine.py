@@ -24,7 +24,8 @@ from dyclu.service.answers import (
     rewarded,
     rewarded_before,
 )
-from dyclu.service.choosing import Coin, choose, ranked
+from dyclu.service.choosing import Coin, choose, ranking
+from dyclu.service.deadlines import Deadlines
 from dyclu.service.flights import Flights, InFlight
 from dyclu.service.inspect import model_of
 from dyclu.service.judging import check_reward, judged_arms, judged_choice, judged_features
@@ -88,6 +89,7 @@ class Engine:
         rules: TenantSettings,
         *,
         clock: Callable[[], float],
+        steady: Callable[[], float],
         new_id: Callable[[int], str],
         secret: bytes,
     ) -> None:
@@ -96,11 +98,18 @@ class Engine:
         self._clock, self._new_id, self._secret = clock, new_id, secret
         self._at = state.total.at
         self._flights = Flights(last=state.total.seq)
+        self._deadlines = Deadlines(steady)
+        self._deadlines.resume(state.pending, wall=self._wall(), longest=self._wait())
 
     # --- what may be asked -------------------------------------------------------------------
 
-    def decide(self, asked: DecisionRequest) -> Reply[schema.Decided]:
-        """Choose an arm, or repeat what was chosen under this id."""
+    def decide(
+        self, asked: DecisionRequest, order: Sequence[int] | None = None
+    ) -> Reply[schema.Decided]:
+        """Choose an arm, or repeat what was chosen under this id.
+
+        Arms are ranked here and now unless their `order` was found before, a little at a time.
+        """
         self._flights.check_stays(asked.user)
         if asked.decision_id is not UNSET:
             known = self._known(asked.decision_id, "decision")
@@ -120,7 +129,7 @@ class Engine:
             return Reply(decided_before(known, asked.user))
         at = self._now()
         id = self._new_id(at) if asked.decision_id is UNSET else asked.decision_id
-        body = self._decision(asked, arms, chosen, id, at)
+        body = self._decision(asked, arms, chosen, id, order)
         made = self._flights.take_off(at, body, ref=id, user=asked.user)
         return Reply(decided(made), made)
 
@@ -149,7 +158,7 @@ class Engine:
         pending, at = self._in_time(seq)
         if pending.active:
             return Reply(schema.Activated(id, pending.until / MICRO))
-        until = at + self._wait()
+        until = self._wall() + self._wait()
         made = self._flights.take_off(at, Activation(until), of=seq)
         return Reply(schema.Activated(id, until / MICRO), made)
 
@@ -172,8 +181,8 @@ class Engine:
         """Return lines that end decisions whose time is over, with the default reward if any."""
         now, default = self._now(), self._rules.default_reward
         waiting = self.state.pending
-        over = self.state.overdue(now, EXPIRED_AT_ONCE)
-        late = [seq for seq in over if not self._flights.ending(seq)]
+        over = self._deadlines.overdue(waiting, most=EXPIRED_AT_ONCE)
+        late = [seq for seq in over if not self._ends_otherwise(seq)]
         learns = [] if default is None else [seq for seq in late if waiting[seq].active]
         lines = [
             self._flights.take_off(now, Reward(default or 0.0, default=True), of=seq)
@@ -197,6 +206,11 @@ class Engine:
         for one in lines:
             self.state.apply(one)
             self._flights.land(one)
+            match one.body:
+                case Decision():
+                    self._deadlines.grant(one.seq, self._wait())
+                case Activation():
+                    self._deadlines.grant(one.of or 0, self._wait())
 
     def taken(self, lines: Sequence[Line]) -> None:
         """Let go of lines that the journal left out; asked again, their ids are looked up."""
@@ -241,12 +255,17 @@ class Engine:
                 raise InFlight
         return seq
 
+    def _ends_otherwise(self, seq: int) -> bool:
+        """Tell whether a decision is about to be rewarded or activated, or to go with its user."""
+        user = self.state.pending[seq].user
+        return self._flights.ending(seq) or self._flights.leaving(user)
+
     def _in_time(self, seq: int) -> tuple[Pending, int]:
         """Return a decision that waits for its reward, and the time; refuse if it is too late."""
-        pending, at = self.state.pending[seq], self._now()
-        if at >= pending.until:
+        pending = self.state.pending[seq]
+        if self._deadlines.passed(seq):
             raise expired(pending.id)
-        return pending, at
+        return pending, self._now()
 
     def _end(self, id: str) -> Line | None:
         """Return the reward of a decision that no longer waits for one."""
@@ -276,7 +295,12 @@ class Engine:
     # --- making ------------------------------------------------------------------------------
 
     def _decision(
-        self, asked: DecisionRequest, arms: FloatArray, chosen: int | None, id: str, at: int
+        self,
+        asked: DecisionRequest,
+        arms: FloatArray,
+        chosen: int | None,
+        id: str,
+        order: Sequence[int] | None,
     ) -> Decision:
         policy, rules, user = self.state.policy, self._rules, asked.user
         # In the shadow nothing is explored: the choice, and its chance, are the caller's.
@@ -284,14 +308,17 @@ class Engine:
         choice = choose(policy, user, arms, epsilon=rules.epsilon, coin=coin)
         taken = choice.arm if chosen is None else chosen
         tally = self.state.users.get(user)
-        order = ranked(policy, user, arms) if asked.rank is True else None
+        if asked.rank is True:
+            order = list(ranking(policy, user, arms)) if order is None else order
+            # What was learnt since it was found may have put another arm first.
+            order = order if coin else [choice.arm, *(i for i in order if i != choice.arm)]
         return Decision(
             arm=asked.arms[taken].id,
             x=arms[taken].tolist(),
             mean=choice.mean,
             width=choice.width,
             version=self.state.total.version,
-            until=at + self._wait(),
+            until=self._wall() + self._wait(),
             offered=len(arms),
             propensity=choice.propensity if chosen is None else None,
             model=model_of(policy, user, None if tally is None else tally.segment),
@@ -306,5 +333,8 @@ class Engine:
 
     def _now(self) -> int:
         # A clock that is set back must not make the journal's times run backwards.
-        self._at = max(self._at, self.state.total.at, round(self._clock() * MICRO))
+        self._at = max(self._at, self.state.total.at, self._wall())
         return self._at
+
+    def _wall(self) -> int:
+        return round(self._clock() * MICRO)

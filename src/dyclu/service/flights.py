@@ -88,9 +88,13 @@ class Flights:
         """Tell whether something that changes this decision is in flight."""
         return seq in self._ends
 
+    def leaving(self, user: str) -> bool:
+        """Tell whether this user is being erased."""
+        return user in self._erased
+
     def check_stays(self, user: str) -> None:
         """Ask to wait if this user is being erased."""
-        if user in self._erased:
+        if self.leaving(user):
             raise InFlight
 
     def erase(self, user: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 from msgspec import UNSET
 
@@ -49,8 +51,10 @@ def judged_features(rows: list[list[float]], field: str, rules: TenantSettings) 
                 f"{len(row)} features, this tenant's contexts have {rules.dim}",
                 field=field.format(index),
             )
+    matrix = np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * rules.dim)
     # Adding 0 turns -0.0 into the 0.0 that it equals.
-    matrix = np.array(rows) + 0.0
+    matrix += 0.0
+    matrix = matrix.reshape(len(rows), rules.dim)
     most = rules.limits.max_norm
     # No row is longer than all of them together, which is quicker to tell.
     if not np.vdot(matrix, matrix) <= most * most:

@@ -46,6 +46,8 @@ class Load:
         Share of the decisions that are rewarded.
     seed : int
         The same seed gives the same population.
+    turn : int
+        In another turn the same population comes in another order, and is offered other arms.
     """
 
     users: int = 1000
@@ -58,6 +60,7 @@ class Load:
     rate: float | None = None
     rewarded: float = 1.0
     seed: int = 0
+    turn: int = 0
 
 
 @dataclass(slots=True)
@@ -104,7 +107,7 @@ class People:
         tastes = _unit(drawn.standard_normal((load.tastes, dim)))
         table = _unit(drawn.standard_normal((TABLE, dim)))
         # For one number at a time quicker than NumPy's.
-        self.chance = random.Random(load.seed)
+        self.chance = random.Random(f"{load.seed} {load.turn}")
         self.worth = table @ tastes.T
         self.written = [
             b'{"id":"%d","features":%s}' % (i, _encode(row)) for i, row in enumerate(table.tolist())

@@ -15,16 +15,18 @@ REFUSALS = {
     401: "No key, or one that nobody knows.",
     403: "This key may only read.",
     404: "There is no such thing.",
-    408: "The body took too long.",
+    408: "The headers or the body took too long.",
     409: "It contradicts what is already known.",
     410: "The decision has expired.",
     413: "The body is too large.",
     415: "The body must be application/json.",
+    421: "Without keys only loopback host names are answered.",
     422: "A field is missing, wrong or beyond a limit; the answer names it.",
     429: "Too many decisions wait for their rewards; try again after Retry-After seconds.",
+    431: "The headers are too large.",
     503: "Busy, or the disk cannot be written; try again after Retry-After seconds.",
 }
-_EVERYWHERE = (401, 422, 503)
+_EVERYWHERE = (401, 421, 422, 431, 503)
 _WITH_BODY = (400, 408, 413, 415)
 
 
@@ -99,7 +101,9 @@ def _plain_paths(shape: dict[type[Any], Any]) -> dict[str, Any]:
     health = _content("Yes.", shape[schema.Health])
     unready = _content("No; the reason is given.", shape[schema.Health])
     text = {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    refused = _content(REFUSALS[401], shape[schema.Refused])
+    refused = {
+        str(status): _content(REFUSALS[status], shape[schema.Refused]) for status in (401, 421)
+    }
     return {
         "/healthz": {"get": {"summary": "Is it alive?", "responses": {"200": health}}},
         "/readyz": {
@@ -108,7 +112,7 @@ def _plain_paths(shape: dict[type[Any], Any]) -> dict[str, Any]:
         "/metrics": {
             "get": {
                 "summary": "Numbers for Prometheus.",
-                "responses": {"200": text, "401": refused},
+                "responses": {"200": text, **refused},
             }
         },
     }

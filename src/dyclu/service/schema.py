@@ -223,9 +223,16 @@ class ChangeView(Struct, frozen=True):
 
 
 class Changes(Struct, frozen=True):
-    """Changes in their order; ask again with ``since=latest`` for those that came later."""
+    """Changes in their order; ask again with ``since=next`` for those that follow.
 
+    There are more as long as `next` is less than `latest`. Those before `oldest` are no longer
+    kept. Numbers mean the same within one `epoch`; when the policy is made anew, another begins.
+    """
+
+    epoch: int
+    oldest: int
     latest: int
+    next: int
     changes: list[ChangeView]
 
 

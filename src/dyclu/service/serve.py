@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import resource
 import socket
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import uvicorn
 
 from dyclu.errors import OptionError
 from dyclu.service.app import create_app
-from dyclu.service.idlers import LOOK, Idlers
+from dyclu.service.connections import LOOK, Connections
 from dyclu.service.settings import Settings
 
 GRACE = 10
@@ -24,6 +25,11 @@ COLLECT = (10_000, 10, 100)
 SWITCH = 0.0005
 """Seconds after which a thread that computes lets another one go on."""
 
+FILES = 100
+"""Files that are open beside the connections."""
+
+LOG = logging.getLogger("dyclu.service")
+
 
 def serve(settings: Settings, *, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM or Ctrl-C; then finish what is under way, and take a snapshot."""
@@ -33,6 +39,7 @@ def serve(settings: Settings, *, say: Callable[[str], None]) -> None:
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     _settle()
+    make_room(settings)
     say(f"listening on http://{shown}:{port}")
     server_for(app, settings).run(sockets=[listening])
 
@@ -47,27 +54,40 @@ def _settle() -> None:
     sys.setswitchinterval(SWITCH)
 
 
+def make_room(settings: Settings) -> None:
+    """Let the process open as many files as there may be connections, if it may."""
+    wanted = 2 * settings.max_connections + FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        LOG.warning(
+            "at most %d files may be open, max_connections = %d may need %d; raise the limit "
+            "(ulimit -n, LimitNOFILE=), or lower max_connections",
+            hard, settings.max_connections, wanted,
+        )  # fmt: skip
+        wanted = hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def server_for(app: object, settings: Settings) -> uvicorn.Server:
     """Return a server for the application."""
-    idlers = Idlers(settings.body_timeout)
-    server = uvicorn.Server(
+    connections = Connections(settings)
+    return uvicorn.Server(
         uvicorn.Config(
             app,  # type: ignore[arg-type]
-            http="httptools",
+            http=connections.connect,  # type: ignore[arg-type]
+            ws="none",
+            interface="asgi3",
             lifespan="on",
             access_log=False,
             log_level="warning",
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=GRACE,
-            # Ours refuse first, politely; this is for connections that never ask anything.
-            limit_concurrency=2 * settings.max_connections,
-            callback_notify=idlers.look,
+            callback_notify=connections.look,
             timeout_notify=LOOK,
         )
     )
-    idlers.connections = server.server_state.connections
-    return server
 
 
 def bound(host: str, port: int) -> socket.socket:

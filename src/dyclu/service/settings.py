@@ -25,7 +25,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +37,9 @@ from dyclu.service.schema import ID, Mode, Role
 from dyclu.service.state import PolicySpec
 
 DEFAULT = "default"
+TAKEN = frozenset({"lock", "lost+found"})
+"""Names in the data folder that are no tenant's: our lock, and what file systems put there."""
+
 LIVE_KEYS = 2
 """Keys of one role that a tenant may have: the one in use and the one it is replaced by."""
 
@@ -101,16 +104,18 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8321
     data: str = "dyclu-data"
+    max_headers: Whole = 32_768
     max_body: Whole = 2_000_000
     body_timeout: Seconds = 10.0
+    answer_timeout: Seconds = 30.0
     max_connections: Whole = 1000
     snapshot_every: Seconds = 300.0
 
     def __post_init__(self) -> None:
         if not self.tenants:
             raise OptionError("no tenant is set up; pass --dim, or name tenants in the TOML file")
+        _check_names(self.tenants)
         for name, tenant in self.tenants.items():
-            _check_name(name)
             _check_tenant(name, tenant)
         self._check_keys()
 
@@ -221,10 +226,16 @@ def described(told: Settings) -> list[str]:
     return lines
 
 
-def _check_name(name: str) -> None:
-    # The name becomes a folder's.
-    if len(name) > 64 or not re.fullmatch(ID, name):
-        raise OptionError(f"tenant {name!r}: expected a short name of letters, digits, _ and -")
+def _check_names(names: Iterable[str]) -> None:
+    # The name becomes a folder's, perhaps on a disk where capitals are small letters too.
+    folders: dict[str, str] = {}
+    for name in names:
+        if len(name) > 64 or not re.fullmatch(ID, name):
+            raise OptionError(f"tenant {name!r}: expected a short name of letters, digits, _ and -")
+        if name.lower() in TAKEN:
+            raise OptionError(f"tenant {name!r}: this name is taken; choose another")
+        if (other := folders.setdefault(name.lower(), name)) != name:
+            raise OptionError(f"tenants {other!r} and {name!r} could be one folder; rename one")
 
 
 def _check_tenant(name: str, tenant: TenantSettings) -> None:

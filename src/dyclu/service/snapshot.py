@@ -3,8 +3,8 @@
 A snapshot is two files, written one after the other, each atomic and with a digest of its own:
 ``<epoch>-<line>.policy`` is what `policy.save` writes, ``<epoch>-<line>.state`` the rest. The epoch
 counts erasures. A snapshot is used only if both files are whole, were made for the policy that the
-settings name, and since the last erasure; otherwise the one before it is, and in the end the
-journal alone. Nothing depends on a snapshot but time.
+settings name, by a dyclu that computes as this one does, and since the last erasure; otherwise the
+one before it is, and in the end the journal alone. Nothing depends on a snapshot but time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from threading import Thread
 
 from dyclu import policies
 from dyclu.errors import FileError
+from dyclu.service.maker import difference, made_by
 from dyclu.service.state import PolicySpec, State
 from dyclu.service.store import JournalReader
 from dyclu.storage import Saved, make_folder, read, trusting, write
@@ -27,6 +29,9 @@ LOG = logging.getLogger("dyclu.service")
 
 JOURNAL, SNAPSHOTS = "journal.db", "snapshots"
 """Names in a tenant's folder."""
+
+ORPHANED = 71
+"""Exit status of a process that was to make a snapshot for a service that is gone."""
 
 KIND = "service-state"
 KEPT = 2
@@ -63,7 +68,8 @@ class Snapshots:
         stem = self.folder / f"{epoch:08d}-{state.total.seq:020d}"
         state.policy.save(stem.with_suffix(".policy"))
         told, arrays = state.dump()
-        write(stem.with_suffix(".state"), Saved(KIND, {"spec": asdict(self.spec)}, told, arrays))
+        options = {"spec": asdict(self.spec), "made_by": made_by()}
+        write(stem.with_suffix(".state"), Saved(KIND, options, told, arrays))
         self.purge(epoch=epoch)
 
     def latest(self, *, epoch: int, upto: int | None = None) -> State | None:
@@ -89,6 +95,8 @@ class Snapshots:
         if saved.kind != KIND or saved.options["spec"] != asdict(self.spec):
             LOG.warning("snapshot %s was made by another policy; it is not used", stem.name)
             return None
+        if differs := difference(saved.options.get("made_by")):
+            raise FileError(f"{differs}; the journal is replayed instead")
         policy = policies.load(stem.with_suffix(".policy"))
         with trusting(stem):
             return State.restored(policy, saved.state, saved.arrays)
@@ -99,10 +107,14 @@ class Snapshots:
         return [self.folder / name for name in sorted(names, reverse=True)]
 
     def purge(self, *, epoch: int) -> None:
-        """Remove all but the latest, and all that are older than an erasure: they remember."""
+        """Remove all but the latest, and all that are older than an erasure: they remember.
+
+        Those of a later epoch stay: whoever calls this has not yet heard of an erasure.
+        """
         kept = {stem.name for stem in self._found(epoch)[:KEPT]}
         for path in self.folder.iterdir():
-            if path.stem not in kept and path.suffix in (".state", ".policy"):
+            late = path.stem > f"{epoch + 1:08d}"
+            if path.stem not in kept and path.suffix in (".state", ".policy") and not late:
                 self._remove(path)
 
     def discard_other_epochs(self, epoch: int) -> None:
@@ -160,13 +172,25 @@ def take(folder: Path, spec: PolicySpec) -> None:
     # Lines that were erased meanwhile may or may not have been read.
     if reader.facts().epoch == epoch:
         snapshots.write(state, epoch=epoch)
+        snapshots.purge(epoch=reader.facts().epoch)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run `take` as a process of its own, behind everything else."""
     os.nice(10)
+    Thread(target=_end_with_parent, daemon=True).start()
     folder, spec = arguments
     take(Path(folder), PolicySpec(**json.loads(spec)))
+
+
+def _end_with_parent() -> None:
+    """End this process when the service has, which holds the other end of standard input.
+
+    Killed or not, it is gone then, and another may be about to write here.
+    """
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(ORPHANED)
 
 
 if __name__ == "__main__":

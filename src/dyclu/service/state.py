@@ -11,7 +11,6 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -32,9 +31,6 @@ LOG = logging.getLogger("dyclu.service")
 CHANGES_KEPT = 10_000
 """Latest changes that can be asked for."""
 
-STALE_KEPT = 1000
-"""Deadlines of decisions that have ended which are kept beside as many as there are pending."""
-
 UNLEARNABLE = (DycluError, ArithmeticError, np.linalg.LinAlgError)
 """What a policy raises for a reward every time; all else may pass, as lack of memory does."""
 
@@ -53,12 +49,13 @@ class PolicySpec:
 
 
 class Pending(Struct, gc=False):
-    """A decision whose reward is waited for."""
+    """A decision whose reward is waited for, for `wait` and so until `until` as it was told."""
 
     id: str
     user: str
     x: FloatArray
     until: int
+    wait: int
     active: bool
 
 
@@ -129,7 +126,6 @@ class State:
         self.policy = policy
         self.pending: OrderedDict[int, Pending] = OrderedDict()
         self.ids: dict[str, int] = {}
-        self._due: list[tuple[int, int]] = []
         self.users: dict[str, Tally] = {}
         self.changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
         self.total = Counters()
@@ -172,29 +168,6 @@ class State:
         self.changes.clear()
         self.changes.extend(kept)
 
-    def overdue(self, now: int, most: int) -> list[int]:
-        """Return decisions whose time is over, the one that was due first in front."""
-        found: list[tuple[int, int]] = []
-        while self._due and self._due[0][0] <= now and len(found) < most:
-            until, seq = heappop(self._due)
-            if self._holds(until, seq):
-                found.append((until, seq))
-        for one in found:
-            # They are due until a line that ends them is safe.
-            heappush(self._due, one)
-        return [seq for _, seq in found]
-
-    def _holds(self, until: int, seq: int) -> bool:
-        pending = self.pending.get(seq)
-        return pending is not None and pending.until == until
-
-    def _wait(self, until: int, seq: int) -> None:
-        """Take note of when a decision is due; what has ended since is dropped now and then."""
-        heappush(self._due, (until, seq))
-        if len(self._due) > 2 * len(self.pending) + STALE_KEPT:
-            self._due = [(one.until, seq) for seq, one in self.pending.items()]
-            heapify(self._due)
-
     def tally(self, user: str) -> Tally:
         """Return the tally of a user, a new one if there is none yet."""
         tally = self.users.get(user)
@@ -204,11 +177,11 @@ class State:
 
     def _decided(self, line: Line, decision: Decision) -> None:
         user, id = line.user or "", line.ref or ""
+        until = decision.until
         self.pending[line.seq] = Pending(
-            id, user, np.array(decision.x), decision.until, decision.active
+            id, user, np.array(decision.x), until, until - line.at, decision.active
         )
         self.ids[id] = line.seq
-        self._wait(decision.until, line.seq)
         tally = self.tally(user)
         tally.decisions += 1
         tally.last = line.at
@@ -236,8 +209,8 @@ class State:
         pending = self.pending.get(line.of or 0)
         if pending is not None:
             pending.active, pending.until = True, activation.until
+            pending.wait = activation.until - line.at
             self.pending.move_to_end(line.of or 0)
-            self._wait(activation.until, line.of or 0)
 
     def _learn(self, line: Line, user: str, x: FloatArray, value: float) -> None:
         try:
@@ -290,6 +263,7 @@ class State:
         arrays = {
             "pending_seq": np.array(list(self.pending), dtype=np.int64),
             "pending_until": np.array([one.until for one in waiting], dtype=np.int64),
+            "pending_wait": np.array([one.wait for one in waiting], dtype=np.int64),
             "pending_active": np.array([one.active for one in waiting], dtype=np.bool_),
             "pending_x": np.array([one.x for one in waiting]).reshape(
                 len(waiting), self.policy.dim
@@ -313,17 +287,17 @@ class State:
         """Return the state that `dump` described."""
         self = cls(policy)
         self.total = Counters(**state["total"])
-        for (id, user), seq, x, until, active in zip(
+        for (id, user), seq, x, until, wait, active in zip(
             state["pending"],
             arrays["pending_seq"].tolist(),
             arrays["pending_x"],
             arrays["pending_until"].tolist(),
+            arrays["pending_wait"].tolist(),
             arrays["pending_active"].tolist(),
             strict=True,
         ):
-            self.pending[seq] = Pending(id, user, x.copy(), until, active)
+            self.pending[seq] = Pending(id, user, x.copy(), until, wait, active)
             self.ids[id] = seq
-            self._wait(until, seq)
         columns = ("decisions", "rewards", "totals", "last", "first")
         counted = zip(
             *(arrays[name].tolist() for name in columns),

@@ -10,22 +10,24 @@ one release of Python's lock, however many lines there are: the thread that serv
 
 from __future__ import annotations
 
+import logging
 import secrets
 import sqlite3
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dyclu.errors import FileError
 from dyclu.service.records import Line, decode_body
 
+LOG = logging.getLogger("dyclu.service")
+
 FORMAT = 1
 """Version of the tables below."""
 
-EMPTYINGS = 50
-"""Attempts at emptying the write-ahead log while readers come and go."""
+PATIENCE = 5
+"""Seconds for which a write waits for others who have locked the file; none should for long."""
 
 CHUNK = 2000
 """Lines read at a time: a reader must not hold up the writer's checkpoints for long."""
@@ -70,6 +72,11 @@ class Facts:
 class Journal:
     """The only writer of a journal; everybody else opens a `JournalReader`.
 
+    Attributes
+    ----------
+    owes : bool
+        Whether the write-ahead log may hold what was erased; `tidy` pays as soon as it can.
+
     Examples
     --------
     >>> from dyclu.service.records import Event, encode
@@ -84,6 +91,8 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._writer = _connect(path)
+        # What was erased before a kill may still be in the log that it left behind.
+        self.owes = True
 
     @classmethod
     def open(cls, path: Path, *, dim: int) -> Journal:
@@ -91,12 +100,14 @@ class Journal:
         try:
             journal = cls(path)
             journal._begin(dim)
+            journal.tidy()
         except sqlite3.DatabaseError as error:
             raise FileError(
                 f"{path} cannot be used as a journal ({error}); name a folder on a disk with "
                 "space that you may write to, or restore the file from a copy"
             ) from None
-        facts = journal.reader().facts()
+        with closing(journal.reader()) as reader:
+            facts = reader.facts()
         if facts.dim != dim:
             raise FileError(
                 f"{path} holds contexts of {facts.dim} features, the settings say dim = {dim}; "
@@ -136,7 +147,8 @@ class Journal:
     def erase(self, user: str, mark: bytes) -> tuple[int, int]:
         """Delete all lines about a user, append the line `mark`; return how many went, and epoch.
 
-        Deleted content is overwritten, in the write-ahead log too.
+        Deleted content is overwritten in the database. In the write-ahead log it is cut off, at
+        once unless somebody reads; then `tidy` does it when they have finished, and nobody waits.
         """
         with self._transaction():
             # Each kind for itself has an index; together they would take a look at every line.
@@ -149,30 +161,38 @@ class Journal:
                 "UPDATE meta SET value = value + 1 WHERE name = 'epoch' RETURNING value"
             ).fetchone()[0]
             self._writer.execute(_APPEND, (f"[{mark.decode()}]",))
-        with suppress(sqlite3.Error):
-            # The erasure itself is on the disk; the next checkpoint finishes this.
-            self._empty_log()
+        self.owes = True
+        self.tidy()
         return ended + own, int(epoch)
-
-    def _empty_log(self) -> None:
-        """Move the write-ahead log into the database and cut it off, once no reader needs it."""
-        for _ in range(EMPTYINGS):
-            busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-            if not busy:
-                return
-            time.sleep(0.01)
 
     def _transaction(self) -> _Transaction:
         return _Transaction(self._writer)
 
     def tidy(self) -> None:
-        """Move the write-ahead log into the database, as far as readers allow."""
+        """Move the write-ahead log into the database, as far as readers allow; never wait for one.
+
+        What was erased is in the log until it is cut off, which a reader prevents for as long as
+        it reads. SQLite would wait for it, and every writer with it; so it is told not to, and
+        `owes` says that somebody has to come again.
+        """
         # If it fails, the log keeps what is committed; the next append tells if the disk is ill.
         with suppress(sqlite3.Error):
-            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if self.owes:
+                self.owes = not self._cut_off()
+            else:
+                self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+    def _cut_off(self) -> bool:
+        """Empty the write-ahead log and tell whether that was possible."""
+        self._writer.execute("PRAGMA busy_timeout = 0").fetchone()
+        try:
+            busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        finally:
+            self._writer.execute(f"PRAGMA busy_timeout = {1000 * PATIENCE}").fetchone()
+        return not busy
 
     def reopen(self) -> None:
-        """Take up writing again after a failure, with a fresh connection; raises if it fails."""
+        """Take up writing, with a fresh connection; raises if the disk takes nothing."""
         self._writer.close()
         self._writer = _connect(self.path)
         with self._transaction():
@@ -187,9 +207,15 @@ class Journal:
         return JournalReader(self.path)
 
     def close(self) -> None:
-        """Move everything into the database file and let go of it."""
-        with suppress(sqlite3.Error):
-            self._empty_log()
+        """Move everything into the database file, as far as readers allow, and let go of it."""
+        owed, self.owes = self.owes, True
+        self.tidy()
+        if owed and self.owes:
+            LOG.warning(
+                "somebody reads %s: what was erased stays in its write-ahead log until the next "
+                "start; end them, or start the service again",
+                self.path,
+            )
         self._writer.close()
 
 
@@ -286,7 +312,9 @@ class JournalReader:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=PATIENCE
+    )
     for pragma in (
         "journal_mode = WAL",
         "synchronous = FULL",

@@ -9,24 +9,26 @@ import secrets
 import sqlite3
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from dyclu.errors import FileError
 from dyclu.service import schema
+from dyclu.service.choosing import ranking
 from dyclu.service.commit import Committer, unavailable
 from dyclu.service.engine import Engine, InFlight, Reply
+from dyclu.service.judging import judged_arms
 from dyclu.service.records import encode
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import TenantSettings
 from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, Snapshots, recover
 from dyclu.service.state import State
-from dyclu.service.store import Journal
+from dyclu.service.store import Journal, JournalReader
 from dyclu.storage import make_folder, sync_folder
 
 LOG = logging.getLogger("dyclu.service")
@@ -34,14 +36,14 @@ LOG = logging.getLogger("dyclu.service")
 SWEEP = 0.5
 """Seconds between looks at which decisions have expired."""
 
+REPLAYED, FEW = 100, 20
+"""Lines that a policy which is made anew learns at a time, and the last of them without a pause."""
+
 SLICE = 0.005
-"""Seconds that making a policy anew takes at a time, between which requests are served."""
+"""Seconds that a ranking takes at a time, between which other requests are served."""
 
 WORTH_A_SNAPSHOT = 100
 """Lines since the last snapshot below which no other is made."""
-
-AT_ONCE = 32
-"""Items of a batch that are judged at a time."""
 
 ATTEMPTS = 50
 """How often a request waits for others that are about the same id."""
@@ -64,6 +66,7 @@ class Tenant:
         rules: TenantSettings,
         *,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.rules, self.folder = name, rules, folder
         make_folder(folder)
@@ -71,7 +74,6 @@ class Tenant:
             sync_folder(above)
         self._spec = rules.spec()
         self._journal = Journal.open(folder / JOURNAL, dim=rules.dim)
-        self._journal.note_served(json.dumps(asdict(self._spec)))
         self._reader = self._journal.reader()
         self._facts = self._reader.facts()
         self.snapshots = Snapshots(folder / SNAPSHOTS, self._spec)
@@ -84,12 +86,15 @@ class Tenant:
             self._reader,
             rules,
             clock=clock,
+            steady=steady,
             new_id=new_id,
             secret=self._facts.secret,
         )
         self.batches = self.batched = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self._erased = asyncio.Event()
+        self._ranking = asyncio.Lock()
+        self._erased, self._rebuilt = asyncio.Event(), asyncio.Event()
+        self._leaving: list[str] = []
         self._epoch = self._built = self._facts.epoch
         self.saved = self.snapshots.used
 
@@ -118,6 +123,11 @@ class Tenant:
         """Whether the policy is being made anew because somebody was erased."""
         return self._built != self._epoch
 
+    @property
+    def built(self) -> int:
+        """How many erasures there had been when what serves was made."""
+        return self._built
+
     async def start(self, *, snapshot_every: float) -> None:
         """Begin to write, to expire, and to take snapshots."""
         self.committer = Committer(
@@ -125,8 +135,11 @@ class Tenant:
             self._reader,
             self.engine,
             max_queue=self.rules.limits.max_queue,
+            served=json.dumps(asdict(self._spec)),
             watch=self._count_batch,
+            healed=self._follow_erasures,
         )
+        await self.committer.begin()
         jobs = (self._sweep, self._rebuild, lambda: self._photograph(snapshot_every))
         self._tasks = [asyncio.create_task(_forever(job)) for job in jobs]
 
@@ -152,9 +165,36 @@ class Tenant:
 
     # --- what may be asked -------------------------------------------------------------------
 
-    async def decide(self, asked: schema.DecisionRequest) -> schema.Decided:
-        """Choose an arm; the answer is on disk."""
-        return await self._safely(lambda: self.engine.decide(asked))
+    async def decide(
+        self, asked: schema.DecisionRequest, order: list[int] | None = None
+    ) -> schema.Decided:
+        """Choose an arm; the answer is on disk. The arms' order, if wanted, may be known before."""
+        if order is None and asked.rank is True:
+            order = await self.ranked(asked)
+        return await self._safely(lambda: self.engine.decide(asked, order))
+
+    async def ranked(self, asked: schema.DecisionRequest) -> list[int] | None:
+        """Return the order of the arms if it is wanted; None also if they are to be refused.
+
+        A hundred arms are a hundred decisions, so others have their turn between them; of several
+        rankings one goes on at a time, as together they would take all the turns.
+        """
+        if asked.rank is not True:
+            return None
+        try:
+            arms = judged_arms(asked, self.rules)
+        except Refusal:
+            return None
+        order = []
+        async with self._ranking:
+            began = time.monotonic()
+            for arm in ranking(self.state.policy, asked.user, arms):
+                order.append(arm)
+                if time.monotonic() - began > SLICE:
+                    await asyncio.sleep(0)
+                    began = time.monotonic()
+            await asyncio.sleep(0)
+        return order
 
     async def reward(self, id: str, value: float) -> schema.Rewarded:
         """Take in a reward; it is on disk and learnt."""
@@ -206,12 +246,23 @@ class Tenant:
         return schema.Erased(user, gone, rebuilding=self.rebuilding)
 
     async def _erase(self, user: str, erased: Awaitable[tuple[int, int]]) -> int:
-        gone, self._epoch = await erased
+        gone, epoch = await erased
         self.engine.forget(user)
-        self._erased.set()
-        self.snapshots.purge(epoch=self._epoch)
-        self.saved = 0
+        self._leaving.append(user)
+        self._begin_epoch(epoch)
         return int(gone)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """Drop what remembers somebody who was erased, and make the policy anew."""
+        self._epoch = epoch
+        self._erased.set()
+        self.snapshots.purge(epoch=epoch)
+        self.saved = 0
+
+    def _follow_erasures(self) -> None:
+        """Find out whether an erasure that reported an error was made all the same."""
+        if (epoch := self._reader.facts().epoch) != self._epoch:
+            self._begin_epoch(epoch)
 
     # --- what goes on by itself --------------------------------------------------------------
 
@@ -223,33 +274,51 @@ class Tenant:
                 for expired in lines:
                     self.committer.submit(expired)
                 await self.committer.settled()
+            await self.committer.tidy()
 
     async def _rebuild(self) -> None:
-        """Whenever somebody was erased, replay what is left of the journal and go on with that."""
+        """Whenever somebody was erased, replay what is left of the journal and go on with that.
+
+        Once begun it is finished, whoever is erased meanwhile: they are let go of here as they are
+        in what serves, and the next replay, which begins at once, never hears of them. So nobody
+        is remembered for longer than two replays, however many erasures there are.
+        """
         if not self.rebuilding:
             self._erased.clear()
             await self._erased.wait()
         epoch, state = self._epoch, State(self._spec.make())
+        self._leaving.clear()
         while state.total.seq < self.state.total.seq:
             await self._replay_some(state)
-            if self._epoch != epoch:
-                # Somebody else was erased, whom this state may remember: begin anew.
-                return
+            # What they did since they came back, if they did, is in lines that were not read yet.
+            while self._leaving:
+                state.forget(self._leaving.pop())
         self.engine.replace(state)
         self._built = epoch
+        if not self.rebuilding:
+            self._rebuilt.set()
 
     async def _replay_some(self, state: State) -> None:
-        lines = self._reader.chunk(state.total.seq, upto=self.state.total.seq, most=200)
-        began = time.monotonic()
-        for one in lines:
-            state.apply(one)
-            if time.monotonic() - began > SLICE:
-                await asyncio.sleep(0)
-                began = time.monotonic()
-        await asyncio.sleep(0)
+        """Learn the next lines beside those who ask; the last ones while nobody does."""
+        upto = self.state.total.seq
+        if upto - state.total.seq > FEW:
+            # In slices between requests, each would wait for several of them; a thread gives way,
+            # and half of the time is left to whoever asks, if anybody does.
+            began, batches = time.monotonic(), self.batches
+            await asyncio.to_thread(_replay, self._reader.path, state, upto)
+            await asyncio.sleep((time.monotonic() - began) * (self.batches > batches))
+            return
+        state.apply_all(self._reader.after(state.total.seq, upto=upto))
+        if state.total.seq < upto:
+            # Its line was erased, and the one that stands for that is about to be taken in.
+            await asyncio.sleep(0)
 
     async def _photograph(self, every: float) -> None:
-        await asyncio.sleep(every)
+        """Take a snapshot now and then, and when the policy was made anew: all others are gone."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(every):
+                await self._rebuilt.wait()
+        self._rebuilt.clear()
         if self.state.total.seq - self.saved >= WORTH_A_SNAPSHOT and not self.rebuilding:
             await self._take_snapshot()
 
@@ -263,6 +332,8 @@ class Tenant:
             "dyclu.service.snapshot",
             str(self.folder),
             json.dumps(asdict(self._spec)),
+            # It ends when this process does, which closes the pipe.
+            stdin=asyncio.subprocess.PIPE,
         )
         try:
             failed = await process.wait()
@@ -282,6 +353,11 @@ class Tenant:
         self.batched += lines
 
 
+def _replay(path: Path, state: State, upto: int) -> None:
+    with closing(JournalReader(path)) as reader:
+        state.apply_all(reader.chunk(state.total.seq, upto=upto, most=REPLAYED))
+
+
 async def _forever(job: Callable[[], Awaitable[None]]) -> None:
     """Do something again and again; a failure is told, and does not end it."""
     while True:
@@ -290,21 +366,3 @@ async def _forever(job: Callable[[], Awaitable[None]]) -> None:
         except Exception:
             LOG.exception("something that goes on by itself failed; it is tried again")
             await asyncio.sleep(1)
-
-
-async def all_settled(jobs: Iterable[Coroutine[Any, Any, A]]) -> list[A | Refusal]:
-    """Return the answers to several requests, refusals among them, in their order."""
-
-    async def one(job: Coroutine[Any, Any, A]) -> A | Refusal:
-        try:
-            return await job
-        except Refusal as refusal:
-            return refusal
-
-    begun = []
-    for number, job in enumerate(jobs, start=1):
-        begun.append(asyncio.create_task(one(job)))
-        if number % AT_ONCE == 0:
-            # Others have their turn between the items of a long batch.
-            await asyncio.sleep(0)
-    return list(await asyncio.gather(*begun))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 
 from dyclu.service import inspect
+from dyclu.service.maker import made_by
 from dyclu.service.records import MICRO
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import (
@@ -21,11 +24,11 @@ from dyclu.service.schema import (
     SegmentView,
     UserView,
 )
-from dyclu.service.state import Change, Tally
+from dyclu.service.state import CHANGES_KEPT, Change, Tally
 from dyclu.service.tenant import Tenant
 
 CHANGES_AT_ONCE = 500
-"""Changes in one answer; the latest are given."""
+"""Changes in one answer."""
 
 FRESH = 2.0
 """Seconds for which a map of the models is shown again rather than drawn anew."""
@@ -96,15 +99,28 @@ class Window:
             changes=[_change(one) for one in changes],
         )
 
-    def changes(self, since: int) -> Changes:
-        """Return the changes after number `since`, the latest if there are many."""
-        state = self._tenant.state
-        found: list[ChangeView] = []
-        for change in reversed(state.changes):
-            if change.number <= since or len(found) == CHANGES_AT_ONCE:
-                break
-            found.append(_change(change))
-        return Changes(state.total.changes, found[::-1])
+    def changes(self, since: int, epoch: int | None) -> Changes:
+        """Return the first changes after number `since`; refuse an `epoch` that is over."""
+        now, latest = self.epoch(), self._tenant.state.total.changes
+        if epoch not in (None, now):
+            raise Refusal(
+                409,
+                "epoch",
+                "changes are numbered anew, as the policy was made anew; begin with since=0",
+                field="epoch",
+            )
+        later = (one for one in self._tenant.state.changes if one.number > since)
+        found = [_change(one) for one in islice(later, CHANGES_AT_ONCE)]
+        last = found[-1].number if len(found) == CHANGES_AT_ONCE else latest
+        return Changes(now, max(1, latest - CHANGES_KEPT + 1), latest, last, found)
+
+    def epoch(self) -> int:
+        """Return what the numbers of changes hold for: this policy, this code, these users.
+
+        When one of them is another, the journal is lived through anew, to other changes.
+        """
+        made_of = repr((self._tenant.built, self._tenant.rules.spec(), made_by()))
+        return int.from_bytes(hashlib.blake2b(made_of.encode(), digest_size=6).digest(), "big")
 
     def activity(self) -> Activity:
         """Return what happened when."""

@@ -4,7 +4,7 @@
 const EVERY = 1000, MAP_EVERY = 3000, ROWS = 50;
 const WIDTH = 600, HEIGHT = 180, LEFT = 46, BOTTOM = 22, TOP = 10;
 const $ = (id) => document.getElementById(id);
-const view = { span: "seconds", since: 0, changes: [], user: null, activity: null, mapped: 0, version: 0, stretch: "segment" };
+const view = { span: "seconds", since: null, epoch: null, changes: [], user: null, activity: null, mapped: 0, version: 0, stretch: "segment" };
 
 // --- asking -----------------------------------------------------------------------------------
 
@@ -33,9 +33,8 @@ async function look() {
 }
 
 async function refresh() {
-  const [policy, activity, changes] = await Promise.all([
-    ask("v1/policy"), ask("v1/activity"), ask(`v1/changes?since=${view.since}`),
-  ]);
+  const [policy, activity] = await Promise.all([ask("v1/policy"), ask("v1/activity")]);
+  const changes = await ask(`v1/changes?since=${view.since ?? Math.max(0, policy.changes - ROWS)}`);
   $("login").hidden = true;
   $("main").hidden = false;
   view.activity = activity;
@@ -64,8 +63,9 @@ const number = (value, digits = 3) =>
     : Number.isInteger(value) ? value.toLocaleString("en")
     : value.toLocaleString("en", { maximumSignificantDigits: digits });
 const short = (value) => value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 3 });
-// Never rounded up to a certainty that nobody has.
-const percent = (share) => (share > 0.999 && share < 1 ? "> 99.9 %" : `${number(100 * share)} %`);
+// Never rounded up to a certainty that nobody has, not even where the digits end.
+const percent = (share) => (share > 0.999 ? "> 99.9 %" : `${number(100 * share)} %`);
+const many = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 const DAY = 86400;
 // The time of day; of what is older than a day, the date.
 const clock = (seconds) => {
@@ -215,22 +215,21 @@ function showMap(map, policy) {
   $("map-note").textContent = models.length === 0
     ? (policy.rewards === 0 ? "Nothing has been learnt yet."
       : view.stretch === "model" ? "No taste is established yet." : "This policy keeps no groups of users.")
-    : `${number(map.total)} ${map.total === 1 ? "model" : "models"}` +
-      `${map.users_elsewhere ? `; ${number(map.users_elsewhere)} users follow none of those shown` : ""}. Named by id, with their users; alike ones are close together.`;
+    : many(map.total, "model") +
+      `${map.users_elsewhere ? `, and ${many(map.users_elsewhere, "user")} on none of those shown` : ""}. Named by id, with their users; alike ones are close together.`;
   if (models.length === 0) return;
   const most = Math.max(...models.map((one) => one.users), 1);
   const radius = (one) => 6 + 34 * Math.sqrt(one.users / most);
-  const spread = (name, length) => {
-    const values = models.map((one) => one[name]);
-    const low = Math.min(...values), high = Math.max(...values), room = length - 96;
-    return (one) => 48 + (high - low < 1e-12 ? room / 2 : room * (one[name] - low) / (high - low));
-  };
-  const x = spread("x", 600), y = spread("y", 520);
+  // One scale for both directions: distances on the map are those of the estimates.
+  const ends = (name) => [Math.min(...models.map((one) => one[name])), Math.max(...models.map((one) => one[name]))];
+  const [left, right] = ends("x"), [low, high] = ends("y");
+  const scale = Math.min((600 - 96) / Math.max(right - left, 1e-12), (520 - 96) / Math.max(high - low, 1e-12));
+  const x = (one) => 300 + scale * (one.x - (left + right) / 2), y = (one) => 260 + scale * (one.y - (low + high) / 2);
   for (const one of models) {
     const circle = draw(svg, "circle", {
       class: one.growth > 0 ? "model growing" : "model", cx: x(one), cy: y(one), r: radius(one), tabindex: 0,
     });
-    const told = `model ${one.id}: ${number(one.users)} users, ${number(one.observations)} observations` +
+    const told = `model ${one.id}: ${many(one.users, "user")}, ${many(one.observations, "observation")}` +
       `${one.growth ? `, ${one.growth > 0 ? "+" : "−"}${Math.abs(one.growth)} within a minute` : ""}`;
     draw(circle, "title", {}, told);
     circle.onpointerenter = circle.onfocus = () => { $("map-read").textContent = told; };
@@ -255,10 +254,12 @@ function cell(row, text) {
   return node;
 }
 
-function showChanges({ latest, changes }) {
-  if (latest < view.since) { view.since = 0; view.changes = []; return; }
-  const first = view.since === 0;
-  view.since = latest;
+function showChanges({ epoch, next, changes }) {
+  // Numbered anew: what is shown may never have been.
+  if (view.since !== null && epoch !== view.epoch) { view.since = null; view.changes = []; return; }
+  const first = view.since === null;
+  view.epoch = epoch;
+  view.since = next;
   if (changes.length === 0 && !first) return;
   view.changes = [...changes.reverse(), ...view.changes].slice(0, ROWS);
   const fresh = first ? 0 : changes.length;
@@ -341,7 +342,7 @@ function drawTimeline(segments) {
       class: one.closed === null ? "stretch open" : "stretch", x: x(one.opened) + 1, y: 30,
       width: Math.max(2, x(end) - x(one.opened) - 2), height: 44, rx: 4,
     });
-    draw(bar, "title", {}, `${named(one)}: ${one.observations} observations`);
+    draw(bar, "title", {}, `${named(one)}: ${many(one.observations, "observation")}`);
     if (x(end) - x(one.opened) > 40) draw(svg, "text", { class: "label", x: (x(one.opened) + x(end)) / 2, y: 57 }, one.id ?? "–");
   });
   draw(svg, "text", { x: 10, y: 20 }, `${view.stretch}s between changes, by rewards of all users`);
@@ -349,8 +350,7 @@ function drawTimeline(segments) {
   draw(svg, "text", { x: 590, y: 96, "text-anchor": "end" }, "now");
   $("user-segments").replaceChildren(...segments.slice(-12).map((one) => {
     const item = document.createElement("li");
-    const count = `${number(one.observations)} ${one.observations === 1 ? "observation" : "observations"}`;
-    item.textContent = `${named(one)}: ${count}, ` +
+    item.textContent = `${named(one)}: ${many(one.observations, "observation")}, ` +
       (one.closed === null ? `since reward ${number(one.opened)}` : `from reward ${number(one.opened)} to ${number(one.closed)}`);
     return item;
   }));

@@ -1,0 +1,258 @@
+"""Clients that ask for everything a service offers, and write down what they were told.
+
+Each sends one request at a time, and repeats it until it is answered, whatever becomes of the
+service meanwhile. So everything they were told is known, and nothing else is.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+DIM = 3
+SHARED = 6
+"""Users whom all clients of a tenant speak of, and nobody erases."""
+
+AGAIN = (429, 503)
+"""Refusals that pass."""
+
+
+@dataclass
+class Witness:
+    """What the clients of one tenant were told.
+
+    Attributes
+    ----------
+    decisions, rewards : dict
+        Arms and values by id.
+    activated, events, late : set of str
+        Ids of decisions that were activated, of observations, and of decisions that had expired
+        when their reward came.
+    erased : set of str
+        Ids of decisions and observations of users who were erased since.
+    gone : set of str
+        Names of users who were erased and never came back.
+    wrong : list of str
+        Answers that none of these requests should have had.
+    answers : int
+        How many there have been.
+    counts : Counter of str
+        How many of each sort.
+    """
+
+    decisions: dict[str, str] = field(default_factory=dict)
+    rewards: dict[str, float] = field(default_factory=dict)
+    activated: set[str] = field(default_factory=set)
+    events: set[str] = field(default_factory=set)
+    late: set[str] = field(default_factory=set)
+    erased: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+    wrong: list[str] = field(default_factory=list)
+    answers: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def heard(self, what: str) -> None:
+        """Count an answer."""
+        self.answers += 1
+        self.counts[what] += 1
+
+    def erase(self, ids: set[str]) -> None:
+        """Expect nothing of these any more, but that they are gone."""
+        for told in (self.decisions, self.rewards):
+            for id in ids & told.keys():
+                del told[id]
+        for some in (self.activated, self.events, self.late):
+            some -= ids
+        self.erased |= ids
+
+
+class Client(threading.Thread):
+    """Asks until it is over; `up` says that there is a service at `url`."""
+
+    def __init__(self, number: int, key: str, witness: Witness) -> None:
+        super().__init__(daemon=True)
+        self.rng = random.Random(number)
+        self.name, self.witness = f"c{number}", witness
+        self.headers = {"Authorization": f"Bearer {key}"}
+        self.url = ""
+        self.up = threading.Event()
+        self.over = threading.Event()
+        self.count = self.people = 0
+        self.meet()
+
+    def meet(self) -> None:
+        """Begin with another user of one's own, of whom no other client speaks."""
+        self.people += 1
+        # No name is the beginning of another: they are looked for on the disk.
+        self.own, self.ids = f"{self.name}-user-{self.people:06d}", set[str]()
+
+    def run(self) -> None:
+        with httpx.Client(timeout=5, headers=self.headers) as http:
+            self.http = http
+            try:
+                while not self.over.is_set():
+                    self.step()
+            except Exception as error:
+                self.witness.wrong.append(f"{self.name} gave up: {error!r}")
+                raise
+
+    def step(self) -> None:
+        chance = self.rng.random()
+        if chance < 0.15:
+            self.observe(self.rng.randrange(1, 4))
+        elif chance < 0.30:
+            self.decide_batch(self.rng.randrange(2, 5))
+        elif chance < 0.33 and self.ids:
+            self.erase()
+        else:
+            self.decide()
+
+    # --- what is asked -----------------------------------------------------------------------
+
+    def decide(self) -> None:
+        asked = self.question()
+        active = self.rng.random() < 0.8
+        answer = self.insist("POST", "/v1/decisions", asked | {"active": active})
+        if not self.fine(answer, "decision"):
+            return
+        id, arm = asked["decision_id"], answer.json()["arm"]
+        self.witness.decisions[id] = arm
+        if not active and not self.activate(id):
+            return
+        if self.rng.random() < 0.8:
+            value = self.worth(asked, arm)
+            self.take(
+                id, value, self.insist("POST", f"/v1/decisions/{id}/reward", {"value": value})
+            )
+
+    def activate(self, id: str) -> bool:
+        """Tell whether a decision counts now; some are never shown to anybody."""
+        if self.rng.random() < 0.3:
+            return False
+        answer = self.insist("POST", f"/v1/decisions/{id}/activate")
+        if answer.status_code == 410:
+            return False
+        if self.fine(answer, "activation"):
+            self.witness.activated.add(id)
+        return True
+
+    def decide_batch(self, some: int) -> None:
+        asked = [self.question() for _ in range(some)]
+        answer = self.insist("POST", "/v1/decisions:batch", {"decisions": asked})
+        values = {}
+        for one, told in zip(asked, answer.json()["results"], strict=True):
+            if not self.fine_item(told, "decided", "decision in a batch"):
+                continue
+            self.witness.decisions[one["decision_id"]] = told["arm"]
+            values[one["decision_id"]] = self.worth(one, told["arm"])
+        if not values:
+            return
+        rows = [{"decision_id": id, "value": value} for id, value in values.items()]
+        answer = self.insist("POST", "/v1/rewards:batch", {"rewards": rows})
+        for row, told in zip(rows, answer.json()["results"], strict=True):
+            if told.get("http") == 410:
+                self.witness.late.add(row["decision_id"])
+            elif self.fine_item(told, "rewarded", "reward in a batch"):
+                self.witness.rewards[row["decision_id"]] = row["value"]
+
+    def take(self, id: str, value: float, answer: httpx.Response) -> None:
+        """Write down what became of a reward; now and then try another value."""
+        if answer.status_code == 410:
+            self.witness.late.add(id)
+        elif self.fine(answer, "reward"):
+            self.witness.rewards[id] = value
+            if self.rng.random() < 0.1:
+                path, other = f"/v1/decisions/{id}/reward", {"value": value + 1}
+                if (answer := self.insist("POST", path, other)).status_code != 409:
+                    self.witness.wrong.append(f"second value: {answer.text}")
+
+    def observe(self, some: int) -> None:
+        rows: list[dict[str, Any]] = []
+        for _ in range(some):
+            user, id = self.about()
+            x = self.features()
+            rows.append({"user": user, "features": x, "reward": x[0], "event_id": id})
+        answer = self.insist("POST", "/v1/observations", {"observations": rows})
+        for row, told in zip(rows, answer.json()["results"], strict=True):
+            if self.fine_item(told, "observed", "observation"):
+                self.witness.events.add(row["event_id"])
+
+    def erase(self) -> None:
+        before = self.witness.counts["repeated requests"]
+        known = self.ids & (self.witness.decisions.keys() | self.witness.events)
+        answer = self.insist("DELETE", f"/v1/users/{self.own}")
+        again = self.witness.counts["repeated requests"] > before
+        # The first attempt may have been carried out, and then there is nobody to be erased.
+        if answer.status_code == 404 and known and not again:
+            self.witness.wrong.append(f"lost before it was erased: {self.own}")
+        if answer.status_code == 404 or self.fine(answer, "erasure"):
+            self.witness.erase(self.ids)
+            if self.rng.random() < 0.3:
+                self.ids = set[str]()
+            else:
+                self.witness.gone.add(self.own)
+                self.meet()
+
+    # --- how it is asked ---------------------------------------------------------------------
+
+    def about(self) -> tuple[str, str]:
+        """Return a user and a new id."""
+        self.count += 1
+        id = f"{self.name}-{self.count}"
+        if self.rng.random() < 0.7:
+            return f"u{self.rng.randrange(SHARED)}", id
+        self.ids.add(id)
+        return self.own, id
+
+    def features(self) -> list[float]:
+        return [round(self.rng.uniform(-1, 1), 3) for _ in range(DIM)]
+
+    def question(self) -> dict[str, Any]:
+        user, id = self.about()
+        arms = [{"id": str(i), "features": self.features()} for i in range(4)]
+        return {"user": user, "arms": arms, "decision_id": id}
+
+    def worth(self, asked: dict[str, Any], arm: str) -> float:
+        return float(round(asked["arms"][int(arm)]["features"][0] + self.rng.gauss(0, 0.1), 4))
+
+    def fine(self, answer: httpx.Response, what: str) -> bool:
+        if answer.is_success:
+            self.witness.heard(what)
+        else:
+            self.witness.wrong.append(f"{what}: {answer.text}")
+        return answer.is_success
+
+    def fine_item(self, told: dict[str, Any], status: str, what: str) -> bool:
+        if told["status"] == status:
+            self.witness.heard(what)
+        else:
+            self.witness.wrong.append(f"{what}: {told}")
+        return bool(told["status"] == status)
+
+    def insist(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        """Send until answered; whether an attempt without answer was carried out is not known."""
+        while True:
+            self.up.wait(0.5)
+            try:
+                answer = self.http.request(method, self.url + path, json=body)
+            except (httpx.HTTPError, httpx.InvalidURL):
+                self.witness.counts["repeated requests"] += 1
+                self.up.clear()
+                continue
+            if not _passes(answer):
+                return answer
+            time.sleep(0.01)
+
+
+def _passes(answer: httpx.Response) -> bool:
+    """Tell whether all of a request, or a part of it, may succeed if it is sent again."""
+    if answer.status_code in AGAIN:
+        return True
+    results = answer.json().get("results", []) if answer.is_success else []
+    return any(told.get("http") in AGAIN for told in results)

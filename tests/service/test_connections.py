@@ -1,0 +1,211 @@
+"""`dyclu.service.connections`: nobody keeps others out, or fills the memory, for long."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from dyclu.service import connections
+from tests.service.running import Running, process, running, told, wait_until
+
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+POST = b"POST /v1/decisions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+LARGE = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+def reach(url: str, *, room: int | None = None) -> socket.socket:
+    """A connection; `room` for so many bytes that nobody has read."""
+    host, port = url.removeprefix("http://").split(":")
+    made = socket.socket()
+    if room is not None:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+    made.settimeout(10)
+    made.connect((host, int(port)))
+    return made
+
+
+def all_of(connection: socket.socket) -> bytes:
+    """Everything there is to read, up to the end."""
+    found = b""
+    with suppress(ConnectionError):
+        while part := connection.recv(65536):
+            found += part
+    return found
+
+
+def problem(answer: bytes) -> dict[str, str]:
+    found: dict[str, str] = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("connections")
+    with running(told(folder, answer_timeout=1.0, body_timeout=1.0)) as made:
+        yield made
+
+
+@contextmanager
+def deaf(service: Running) -> Iterator[socket.socket]:
+    """Somebody who asks until their answers pile up in the service, and reads none of them."""
+    with reach(service.url, room=4096) as connection:
+        for _ in range(2000):
+            connection.sendall(LARGE)
+            time.sleep(0.003)
+            if any(one.transport.get_write_buffer_size() for one in service.connections):
+                break
+        else:
+            raise AssertionError("all of it was taken in")
+        yield connection
+
+
+def test_whoever_does_not_read_is_cut_off(service: Running) -> None:
+    with deaf(service) as connection:
+        mine = connection.getsockname()
+        wait_until(lambda: mine not in [one.client for one in service.connections], seconds=6)
+    assert service.http.get("/healthz").status_code == 200
+
+
+def test_whoever_reads_slowly_but_reads_is_answered(service: Running) -> None:
+    """Pauses shorter than the limit; whatever was asked for arrives whole."""
+    with reach(service.url) as connection:
+        for _ in range(4):
+            connection.sendall(LARGE)
+            time.sleep(0.7)
+            head, _, body = connection.recv(1_000_000).partition(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            while len(body) < length:
+                body += connection.recv(65536)
+            assert json.loads(body)["openapi"]
+
+
+def test_too_much_that_is_unread_is_let_go(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the time is over, if it is more than there is room for."""
+    with running(told(Path(service.service.settings.data) / "other")) as patient, deaf(patient):
+        time.sleep(2.5)
+        assert len(patient.connections) == 1
+        monkeypatch.setattr(connections, "MOST_UNREAD", 10)
+        wait_until(lambda: not patient.connections, seconds=4)
+
+
+@pytest.mark.parametrize(
+    ("told_at_once", "field"),
+    [(b"", "headers"), (POST + b"Content-Length: 5000\r\n\r\n", "body")],
+)
+def test_byte_by_byte_takes_too_long(service: Running, told_at_once: bytes, field: str) -> None:
+    """The time is for all of it, and does not begin anew with each byte."""
+    with reach(service.url) as connection:
+        connection.sendall(told_at_once)
+        began = time.monotonic()
+        connection.settimeout(0.05)
+        answer = b""
+        for byte in b"POST /v1/decisions HTTP/1.1\r\nX: " + b"y" * 1000:
+            with suppress(ConnectionError):
+                connection.sendall(bytes([byte]))
+            with suppress(TimeoutError):
+                answer = connection.recv(65536)
+                break
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert problem(answer)["field"] == field
+    assert time.monotonic() - began < 5
+
+
+def test_headers_have_a_longest_size(service: Running) -> None:
+    """In one header, in many, in the address, and before anything is said at all."""
+    many = b"".join(b"X-%d: %s\r\n" % (i, b"y" * 50) for i in range(20_000))
+    address = b"GET /%s HTTP/1.1\r\n" % (b"a" * 1_000_000)
+    for flood in (HEAD + b"X: " + b"y" * 1_000_000, HEAD + many, address, b"\r\n" * 500_000):
+        with reach(service.url) as connection:
+            connection.sendall(flood)
+            answer = all_of(connection)
+        assert answer.startswith(b"HTTP/1.1 431"), answer[:100]
+        assert problem(answer)["field"] == "headers"
+        assert "max_headers" in problem(answer)["message"]
+    assert service.http.get("/healthz", headers={"X": "y" * 16_000}).status_code == 200
+
+
+def test_headers_without_end_are_not_kept(tmp_path: Path) -> None:
+    """Two hundred megabytes of them, on ten connections, leave the process as it was."""
+    with process(tmp_path, "--dim=2", "--policy=linucb") as (child, url):
+        before = resident(child.pid)
+        flood = b"y" * 1_000_000
+        for _ in range(10):
+            with reach(url) as connection, suppress(ConnectionError):
+                connection.sendall(HEAD + b"X: ")
+                for _ in range(20):
+                    connection.sendall(flood)
+        assert resident(child.pid) - before < 20_000_000
+
+
+def resident(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_trailers_have_a_longest_size_too(tmp_path: Path) -> None:
+    chunked = POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: "
+    with running(told(tmp_path, max_body=10_000)) as service, reach(service.url) as connection:
+        connection.sendall(chunked + b"y" * 200_000)
+        began = time.monotonic()
+        all_of(connection)
+        assert time.monotonic() - began < 5
+
+
+def test_requests_that_pile_up_are_the_last(service: Running) -> None:
+    decide = b'{"user": "ana", "arms": [{"id": "a", "features": [1.0, 0.5]}]}'
+    asked = POST + b"Content-Length: %d\r\n\r\n%s" % (len(decide), decide)
+    with reach(service.url) as connection:
+        connection.sendall(asked * 1000)
+        answer = all_of(connection)
+    assert connections.PIPELINED < answer.count(b"HTTP/1.1 200") < 1000
+    assert answer.count(b"connection: close") == 1
+    with reach(service.url) as connection:
+        connection.sendall(asked * 4 + asked.replace(b"Host", b"Connection: close\r\nHost"))
+        assert all_of(connection).count(b"HTTP/1.1 200") == 5
+
+
+def test_a_full_house_says_when_to_come_again(tmp_path: Path) -> None:
+    given = told(tmp_path, max_connections=2, body_timeout=2.0)
+    with running(given) as service:
+        idle = [reach(service.url) for _ in range(4)]
+        wait_until(lambda: len(service.connections) == 4)
+        with reach(service.url) as late:
+            late.sendall(HEAD + b"\r\n")
+            answer = all_of(late)
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"\r\nRetry-After: 1\r\n" in answer
+        assert "max_connections" in problem(answer)["message"]
+        # Those who never asked are gone before long, and there is room again.
+        wait_until(lambda: not service.connections, seconds=8)
+        assert service.http.get("/healthz").status_code == 200
+        for one in idle:
+            assert all_of(one).startswith(b"HTTP/1.1 408")
+            one.close()
+
+
+def test_whoever_is_sent_away_and_stays_is_cut_off(tmp_path: Path) -> None:
+    with running(told(tmp_path, max_connections=1)) as service:
+        idle = [reach(service.url) for _ in range(2)]
+        wait_until(lambda: len(service.connections) == 2)
+        with reach(service.url) as late:
+            late.sendall(b"x")
+            assert all_of(late).startswith(b"HTTP/1.1 503")
+            wait_until(lambda: not accepts(late), seconds=6)
+        for one in idle:
+            one.close()
+
+
+def accepts(connection: socket.socket) -> bool:
+    try:
+        connection.sendall(b"x")
+    except ConnectionError:
+        return False
+    return True
