@@ -176,12 +176,11 @@ class SharedModels:
 
     def surroundings(self, rates: Rates, clock: int) -> FloatArray:
         """Return what a kernel must know besides the models: noise, spread and the rest."""
-        told, prior = self._surroundings, self.prior
         if not self._entering_known:
             self.entering(rates)
+        told = self._surroundings
         # One by one, because that is quicker than all at once.
-        told[0], told[1], told[2] = prior.noise, prior.spread, rates.hazard
-        told[3], told[4] = rates.floor, clock
+        told[2], told[3], told[4] = rates.hazard, rates.floor, clock
         return told
 
     def entering(self, rates: Rates) -> FloatArray:
@@ -209,9 +208,14 @@ class SharedModels:
 
     def retune(self, prior: Prior) -> None:
         """Let another prior hold."""
-        self.prior, self._entering_known = prior, False
+        self._expect(prior)
+        self._entering_known = False
         for row in self.live:
             self.refresh(row)
+
+    def _expect(self, prior: Prior) -> None:
+        self.prior = prior
+        self._surroundings[:2] = prior.noise, prior.spread
 
     def close(self, row: int, *, into: int | None = None) -> None:
         """Remove a model; where it was merged `into` another one, it goes by that from now on."""
@@ -273,7 +277,8 @@ class SharedModels:
 
     def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]], prior: Prior) -> None:
         """Put back what `dump` returned."""
-        self.rows, self.next_id, self.prior = state["rows"], state["next_id"], prior
+        self.rows, self.next_id = state["rows"], state["next_id"]
+        self._expect(prior)
         self.merged = dict(state["merged"])
         columns.fill(self, self._columns, self.rows, arrays)
         self._part()
