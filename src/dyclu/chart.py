@@ -80,9 +80,9 @@ class Chart:
     def view(self, row: int) -> tuple[FloatArray, FloatArray, float]:
         """Return the estimate for a user, and the covariance of what is not known of it.
 
-        Besides, the variance beyond which an arm counts as never tried. Somebody who has had fewer
-        rewards than there are features has no such arms: where contexts vary they come by anyway,
-        and trying them for its own sake is dear.
+        Besides, the variance beyond which an arm counts as never tried. Somebody on probation with
+        fewer rewards than features has no such arms: where contexts vary they come by anyway, and
+        trying them for its own sake is dear.
         """
         models, users = self.models, self.users
         if row != NONE and users.seat[row] == NONE:
@@ -287,12 +287,12 @@ class Chart:
 
     def forget(self, row: int) -> None:
         """Take a user out of the models they are part of now."""
-        home = int(self.users.home[row])
         if self.users.seat[row] == NONE:
             home = int(self.users.model[row])
             self.models.lodge(home, -1)
         else:
-            self.withdraw(row)
+            self.withdraw(row)  # which may close their home, and then they have none
+            home = int(self.users.home[row])
         if home != NONE:
             self.take_out(row, home)
 
@@ -439,7 +439,7 @@ class Chart:
         (gram, moment, count), home = users.segment(row), int(users.home[row])
         before = int(models.id[home]) if home != NONE else NONE
         rates.settled += 1
-        rates.founded += int(models.count[model] < self.dim)
+        rates.founded += int(not models.checked[model])
         if model == NEW:
             model = models.found(self.clock)
             self._retire()
@@ -526,9 +526,14 @@ class Chart:
             self._close(model)
 
     def _retire(self) -> None:
-        """Remove the unused model that was left alone longest, if there are too many."""
+        """Remove the unused model that was left alone longest, if there are too many.
+
+        One that somebody may yet return to, being suspected of a change, is not unused.
+        """
         models, rows = self.models, self.models.established
         unused = rows[(models.users[rows] == 0) & (models.guests[rows] == 0)]
+        if len(unused) > UNUSED:
+            unused = np.setdiff1d(unused, self.users.home[: len(self.users)])
         if len(unused) > UNUSED:
             self._close(int(unused[models.visited[unused].argmin()]))
 

@@ -8,7 +8,8 @@ count, begun with a stated guess of a stated weight.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 FIRST_NOISE, NOISE_WEIGHT = 0.25, 5.0
@@ -33,11 +34,12 @@ MANY = 100.0
 LOUDEST = 9.0
 """A squared residual counts as at most this many times the noise's variance: 3 σ."""
 
-LARGEST_REWARD = 25.0
-"""A squared reward counts as at most this many times their mean: 5 deviations."""
+LARGEST = 25.0
+"""A squared reward, or a context's squared length, counts as at most this many times their mean: 5
+deviations; of the first ones, as this many times the median of those that are not 0."""
 
 SETTLED = 20
-"""Rewards after which their scale is trusted to tell a reward that is too large."""
+"""Rewards after which their mean is trusted to tell one that is too large."""
 
 QUIETEST = 1e-4
 """Share of the rewards' mean square below which the noise's variance is never taken to fall."""
@@ -61,7 +63,9 @@ class Rates:
     heard : int
         Rewards.
     energy, length : float
-        Sums of squares of the rewards and of the contexts.
+        Sums of squares of the rewards and of the contexts, none of them too large.
+    first : list of pairs of float
+        The squares of the first of them, as they were.
     squares, tested : float and int
         Sum and number of squared residuals, in units in which each has mean σ².
     followed, changes, strays : int
@@ -82,6 +86,7 @@ class Rates:
     heard: int = 0
     energy: float = 0.0
     length: float = 0.0
+    first: list[tuple[float, float]] = field(default_factory=list)
     squares: float = 0.0
     tested: int = 0
     followed: int = 0
@@ -94,10 +99,12 @@ class Rates:
     def hear(self, reward: float, length: float) -> None:
         """Count a reward, and its context's squared length."""
         square = reward * reward
-        if self.heard >= SETTLED and self.energy > 0:
-            square = min(square, LARGEST_REWARD * self.scale)
-        self.energy += square
-        self.length += length
+        if self.heard < SETTLED:
+            self.first.append((square, length))
+            self.energy, self.length = map(_moderate, zip(*self.first, strict=True))
+        else:
+            self.energy += min(square, LARGEST * self.scale) if self.energy else square
+            self.length += min(length, LARGEST * self.size)
         self.heard += 1
 
     def test(self, square: float) -> None:
@@ -123,7 +130,8 @@ class Rates:
     def spread(self, squares: float, models: int) -> float:
         """Return the variance of a taste's coordinates, given the sum over `models` of theirs."""
         left = max(self.scale - self.noise, TIGHTEST * self.scale)
-        return (SPREAD_WEIGHT * left / self.size + squares) / (SPREAD_WEIGHT + models)
+        spread = (SPREAD_WEIGHT * left / self.size + squares) / (SPREAD_WEIGHT + models)
+        return min(spread, self.noise / (RESOLUTION * self.size))  # else rounding swallows λ₀
 
     @property
     def size(self) -> float:
@@ -156,3 +164,16 @@ class Rates:
     def dump(self) -> dict[str, Any]:
         """Return the tallies, as JSON holds them."""
         return asdict(self)
+
+
+def _moderate(squares: Sequence[float]) -> float:
+    """Return the sum of squares, each counting as at most `LARGEST` times their median.
+
+    Those that are 0 have no say in it: of clicks most are.
+
+    >>> _moderate([1.0, 0.0, 1e6])
+    26.0
+    """
+    some = sorted(square for square in squares if square > 0.0)
+    most = LARGEST * some[(len(some) - 1) // 2] if some else 0.0
+    return sum(min(square, most) for square in squares)

@@ -169,7 +169,10 @@ class Atlas:
 
     @property
     def noise(self) -> float:
-        """The noise's standard deviation: as told, or as estimated so far."""
+        """The noise's standard deviation: as estimated so far, or as told.
+
+        Noise that was told counts as at least a millionth of the rewards, and at most a million.
+        """
         return math.sqrt(self._chart.models.prior.noise)
 
     @property
@@ -200,7 +203,8 @@ class Atlas:
         user, models, users = as_user(user), self._chart.models, self._chart.users
         row = users.row.get(user, NONE)
         if row == NONE or (users.model[row] == NONE and row not in users.doubts):
-            return Location(user, None, False, self._chart.clock, {}, 1.0)
+            since = self._chart.clock if row == NONE else int(users.since[row])
+            return Location(user, None, False, since, {}, 1.0)
         weight = users.belief(row)
         likely = {int(models.id[k]): float(weight[k]) for k in models.live[1:] if weight[k] > 1e-3}
         model = int(users.model[row])

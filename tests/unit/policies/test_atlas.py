@@ -224,6 +224,37 @@ def test_forgetting_somebody_suspected_of_a_change_empties_their_home_too() -> N
     assert policy.models[0].size < 0.6 * size
 
 
+def test_whoever_is_suspected_on_a_home_that_is_hardly_known_can_be_forgotten() -> None:
+    """Their segment is all that keeps the home: when it is withdrawn, the home is gone."""
+    rng = np.random.default_rng(23)
+    taste, policy = np.linalg.qr(rng.normal(size=(DIM, DIM)))[0][0], Atlas(DIM, noise=NOISE)
+
+    def reward(user: str, off: float = 0.0) -> None:
+        x = rng.normal(size=DIM) / np.sqrt(DIM)
+        policy.learn(user, x, float(x @ taste + NOISE * rng.normal() + off))
+
+    for user in ["heavy"] * 200 + ["light"] * 6:
+        reward(user)
+    policy.forget("heavy")
+    while policy.locate("light").located:
+        reward("light", 0.5)
+    policy.forget("light")
+    assert policy.models == ()
+    assert policy.locate("light").model is None
+
+
+def test_whoever_is_thought_to_be_on_a_model_that_closes_is_on_none() -> None:
+    policy = Atlas(DIM, noise=NOISE)
+    crowd = Crowd(policy)
+    crowd.serve(people(TASTES[0], "heavy"), 220)
+    crowd.serve(people(TASTES[0], "new"), 2)
+    assert policy.locate("new").model == policy.locate("heavy").model
+    policy.forget("heavy")
+    assert policy.locate("new").model is None
+    crowd.serve(people(TASTES[1], "new"), 30)
+    assert policy.locate("new").located
+
+
 def test_a_home_that_its_last_user_left_early_is_closed() -> None:
     policy = Atlas(DIM, noise=NOISE)
     crowd = Crowd(policy)
@@ -345,13 +376,15 @@ def regret(make: Callable[[], Policy], setting: Population, seeds: int) -> float
 
 
 def test_nobody_resembles_anybody() -> None:
-    # The mean over 6 worlds is 0.97 times LinUCB's.
+    # The mean over 20 worlds is 0.98 times LinUCB's, and 1.06 ± 0.04 if the noise is not told.
     everyone_else = replace(SMALL, users=8, parameters=None)
     alone = regret(lambda: LinUCB(6, alpha=0.3), everyone_else, 6)
     assert regret(lambda: Atlas(6, noise=NOISE), everyone_else, 6) <= 1.05 * alone
+    assert regret(lambda: Atlas(6), everyone_else, 6) <= 1.15 * alone
 
 
-def test_nobody_resembles_anybody_and_nobody_tells_the_noise() -> None:
+def test_nobody_resembles_anybody_and_nobody_tells_anyone_the_noise() -> None:
+    # LinUCB estimates it too, and explores by Eq. (2).
     world = replace(SMALL, users=8, parameters=8).world(1)
     policies = Atlas(6), LinUCB(6)
     mine, alone = (play(policy, world, look=10**6).regret.sum() for policy in policies)
@@ -391,6 +424,39 @@ def test_heavy_tails_move_nobody(stray: Callable[[np.random.Generator], float]) 
     assert sum(late) / len(late) < 0.02
     assert len(policy.changes) <= 3
     assert policy.noise < 4 * NOISE
+
+
+@pytest.mark.parametrize("noise", [None, NOISE])
+@pytest.mark.parametrize(("context", "reward"), [(1e4, 1e4), (1e5, 1e5), (1.0, 1e4), (1.0, 1e6)])
+@pytest.mark.parametrize("at", [5, 15])
+def test_one_gross_number_at_the_beginning_is_soon_forgotten(
+    at: int, context: float, reward: float, noise: float | None
+) -> None:
+    """A unit mistaken, or a sensor that failed, among the first rewards; chance loses some 0.5."""
+    policy, rng, lost = Atlas(DIM, noise=noise), np.random.default_rng(1), 0.0
+    for step in range(1000):
+        arms = rng.normal(size=(6, DIM)) / np.sqrt(DIM)
+        means = arms @ TASTES[step % 2]
+        arm = policy.decide(step % 4, arms).arm
+        y = means[arm] + NOISE * rng.normal()
+        if step == at:
+            policy.learn(step % 4, context * arms[arm], reward * y)
+        else:
+            policy.learn(step % 4, arms[arm], y)
+        lost += means.max() - means[arm]
+    assert lost / 1000 < 0.05
+
+
+def test_noise_told_too_small_for_contexts_that_hardly_differ() -> None:
+    """What is noise in truth looks like an enormous taste along directions hardly seen."""
+    policy, rng = Atlas(3, noise=1e-5), np.random.default_rng(0)
+    base = rng.normal(size=3)
+    for _ in range(300):
+        x = base * (1.0 + 0.3 * rng.normal()) + 1e-9 * rng.normal(size=3)
+        policy.learn("a", x, float(x.sum() + 0.1 * rng.normal()))
+        decision = policy.decide("a", x[None, :])
+        assert np.isfinite([decision.mean, decision.width]).all()
+        assert abs(decision.mean) < 1e3
 
 
 def test_slow_drift_is_followed() -> None:
