@@ -254,10 +254,9 @@ class Tenant:
 
     def _begin_epoch(self, epoch: int) -> None:
         """Drop what remembers somebody who was erased, and make the policy anew."""
-        self._epoch = epoch
+        self._epoch, self.saved = epoch, 0
         self._erased.set()
-        self.snapshots.purge(epoch=epoch)
-        self.saved = 0
+        self.snapshots.discard_other_epochs(epoch)
 
     def _follow_erasures(self) -> None:
         """Find out whether an erasure that reported an error was made all the same."""
@@ -268,6 +267,8 @@ class Tenant:
 
     async def _sweep(self) -> None:
         await asyncio.sleep(SWEEP)
+        if self.snapshots.owes:
+            self.snapshots.discard_other_epochs(self._epoch)
         with suppress(Refusal):
             self.committer.check()
             while lines := self.engine.expire():
