@@ -342,12 +342,20 @@ class Tenant:
             process.kill()
             await process.wait()
             raise
+        finally:
+            self._clean_up_after(epoch)
+        if self._epoch != epoch:
+            return
         if failed:
             LOG.error("no snapshot of %s was made (exit status %d)", self.name, failed)
-        if self._epoch != epoch:
-            self.snapshots.purge(epoch=self._epoch)
-        elif not failed:
+        else:
             self.saved = seq
+
+    def _clean_up_after(self, epoch: int) -> None:
+        """Remove what a process that began in this epoch left half-written, or made too late."""
+        self.snapshots.sweep()
+        if self._epoch != epoch:
+            self.snapshots.discard_other_epochs(self._epoch)
 
     def _count_batch(self, lines: int) -> None:
         self.batches += 1
