@@ -68,6 +68,8 @@ class Snapshots:
         self.complaints: list[str] = []
         self.used = 0
         self.owes = False
+        # Now, while the sources are those that were loaded.
+        made_by()
         make_folder(folder)
 
     def write(self, state: State, *, epoch: int) -> None:
