@@ -178,6 +178,27 @@ def test_what_the_disk_refused_has_not_happened(bench: Bench) -> None:
     assert bits(bench.state, bench.folder) == bits(bench.replayed(), bench.folder)
 
 
+def test_what_the_disk_has_although_it_refused_counts_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limits=Limits(max_pending=2))
+    made = bench.engine.decide(ask("ana", decision_id="d")).line
+    assert made is not None
+    bench.journal.append([encode(made)])
+    bench.engine.failed()
+    bench.engine.found(list(bench.reader.after(0)))
+    bench.decide("ana", decision_id="d")
+    assert bench.state.total.decisions == 1
+    following = bench.engine.decide(ask("ana")).line
+    assert following is not None
+    assert following.seq == 2
+    # One is pending and one in flight; a count below none would let in a third.
+    with pytest.raises(Refusal, match="max_pending"):
+        bench.engine.decide(ask("ana"))
+    bench.write([following])
+    bench.reward("d", 1.0)
+    assert bench.state.total.rewards == 1
+    bench.close()
+
+
 def test_learning_begins_when_the_line_is_safe(bench: Bench) -> None:
     id = bench.decide().decision_id
     reply = bench.engine.reward(id, 1.0)

@@ -228,3 +228,93 @@ def test_an_id_that_was_given_again_stays_when_its_first_decision_goes(tmp_path:
     bench.state.apply(line(4, second.at, Expiry([2])))
     assert bench.state.ids == {}
     bench.close()
+
+
+Begun = asyncio.Queue[asyncio.subprocess.Process]
+
+
+def waiting_instead(monkeypatch: pytest.MonkeyPatch) -> Begun:
+    """Let a process that does nothing until its input ends stand in for the one that snapshots."""
+    begin, begun = asyncio.create_subprocess_exec, Begun()
+
+    async def wait(*_: str, stdin: int) -> asyncio.subprocess.Process:
+        process = await begin("cat", stdin=stdin)
+        begun.put_nowait(process)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", wait)
+    return begun
+
+
+def draft(served: Tenant, *, epoch: int) -> Path:
+    """What a process leaves that is killed while it writes."""
+    path = served.snapshots.folder / f".{epoch:08d}-{3:020d}.policy.123-456"
+    path.write_bytes(b"ana")
+    return path
+
+
+@pytest.mark.parametrize("end", ["killed", "well", "cancelled"])
+def test_a_snapshot_that_was_not_finished_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    async def play() -> None:
+        served, begun = tenant(tmp_path), waiting_instead(monkeypatch)
+        await served.start(snapshot_every=1000)
+        taking = asyncio.create_task(served._take_snapshot())
+        process = await begun.get()
+        left = draft(served, epoch=0)
+        if end == "killed":
+            process.kill()
+        elif end == "cancelled":
+            taking.cancel()
+        elif process.stdin is not None:
+            process.stdin.close()
+        await asyncio.gather(taking, return_exceptions=True)
+        assert process.returncode == (0 if end == "well" else -9)
+        assert not left.exists()
+        await served.stop()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("end", ["well", "cancelled"])
+def test_a_snapshot_that_is_finished_after_an_erasure_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    async def play() -> None:
+        served, begun = tenant(tmp_path), waiting_instead(monkeypatch)
+        await served.start(snapshot_every=1000)
+        await observe(served, "ana", 3)
+        remembers = State(served.rules.spec().make()).apply_all(served._reader.after(0))
+        taking = asyncio.create_task(served._take_snapshot())
+        process = await begun.get()
+        await served.erase("ana")
+        served.snapshots.write(remembers, epoch=0)
+        if end == "cancelled":
+            taking.cancel()
+        elif process.stdin is not None:
+            process.stdin.close()
+        await asyncio.gather(taking, return_exceptions=True)
+        assert not list(served.snapshots.folder.iterdir())
+        assert served.saved == 0
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_an_erasure_removes_drafts_from_before_it_and_no_others(tmp_path: Path) -> None:
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "ana", 3)
+        before, since = draft(served, epoch=0), draft(served, epoch=1)
+        await served.erase("ana")
+        assert not before.exists()
+        before.touch()
+        served.snapshots.purge(epoch=1)
+        assert not before.exists()
+        # Somebody may be writing it.
+        assert since.exists()
+        await served.stop()
+
+    asyncio.run(play())

@@ -170,6 +170,16 @@ def test_numbers_of_changes_hold_within_an_epoch(tmp_path: Path) -> None:
         assert made.http.get("/v1/changes").json()["epoch"] != after["epoch"]
 
 
+def test_a_number_that_was_never_told_is_refused_with_its_epoch(tmp_path: Path) -> None:
+    """As after a restore from a backup, when other changes will have the numbers in between."""
+    with running(told(tmp_path)) as made:
+        epoch = made.http.get("/v1/changes").json()["epoch"]
+        refused = made.http.get("/v1/changes", params={"since": 1, "epoch": epoch})
+        assert (refused.status_code, refused.json()["error"]["field"]) == (409, "since")
+        assert made.http.get("/v1/changes", params={"since": 0, "epoch": epoch}).status_code == 200
+        assert made.http.get("/v1/changes", params={"since": 1}).json()["next"] == 0
+
+
 def turn(service: Running, user: str) -> None:
     """Let a user's rewards turn into their opposite."""
     rows = [

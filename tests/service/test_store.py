@@ -323,6 +323,26 @@ def test_a_snapshot_overtaken_by_an_erasure_removes_itself(
     assert not snapshot_files(bench, "policy")
 
 
+def test_what_was_read_during_an_erasure_is_never_written(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even for the moment until it would remove itself: a kill could fall into it."""
+    written: list[int] = []
+    read_on = JournalReader.after
+
+    def overtaken(self: JournalReader, seq: int, *, upto: int | None = None) -> Iterator[Line]:
+        yield from read_on(self, seq, upto=upto)
+        bench.journal.erase("u1", encode(line(bench.state.total.seq + 1, 0, Erasure())))
+
+    monkeypatch.setattr(JournalReader, "after", overtaken)
+    monkeypatch.setattr(Snapshots, "write", lambda *_, epoch: written.append(epoch))
+    take(bench.folder, bench.rules.spec())
+    assert written == []
+    monkeypatch.setattr(JournalReader, "after", read_on)
+    take(bench.folder, bench.rules.spec())
+    assert written == [1]
+
+
 def test_a_process_that_makes_a_snapshot_ends_with_its_service(bench: Bench) -> None:
     before, spec = snapshot_files(bench, "state"), json.dumps(asdict(bench.rules.spec()))
     words = [sys.executable, "-m", "dyclu.service.snapshot", str(bench.folder), spec]

@@ -11,7 +11,8 @@ import pytest
 from dyclu.service.records import encode
 from dyclu.service.refusal import Refusal
 from dyclu.service.snapshot import JOURNAL, SNAPSHOTS
-from dyclu.service.tenant import Tenant
+from dyclu.service.tenant import SWEEP, Tenant
+from dyclu.service.views import Window
 from tests.service.test_erasure import observe, tenant
 
 
@@ -115,6 +116,59 @@ def test_what_was_replayed_at_the_start_is_not_yet_saved(tmp_path: Path) -> None
         await served.start(snapshot_every=1000)
         await served.erase("ana")
         assert served.saved == 0
+        await killed(served)
+
+    asyncio.run(play())
+
+
+async def cleared(served: Tenant) -> None:
+    async with asyncio.timeout(10):
+        while stems(served):
+            await asyncio.sleep(0.01)
+
+
+def test_snapshots_that_cannot_be_listed_are_told_and_go_once_they_can(tmp_path: Path) -> None:
+    """The erasure is made by then: it is answered, and what remembers goes as soon as it can."""
+
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "ana", 3)
+        served.save()
+        folder, aside = served.folder / SNAPSHOTS, tmp_path / "aside"
+        folder.rename(aside)
+        folder.touch()
+        assert (await served.erase("ana")).erased_records == 3
+        assert served.saved == 0
+        (told,) = Window(served).policy().warnings
+        assert "snapshots cannot be read (Not a directory)" in told
+        await asyncio.sleep(2 * SWEEP)
+        assert Window(served).policy().warnings == [told]
+        folder.unlink()
+        aside.rename(folder)
+        assert stems(served) == {f"{0:08d}-{3:020d}"}
+        await cleared(served)
+        await killed(served)
+
+    asyncio.run(play())
+
+
+def test_a_snapshot_that_cannot_be_removed_holds_up_no_other_and_goes_later(
+    tmp_path: Path,
+) -> None:
+    async def play() -> None:
+        served = tenant(tmp_path)
+        await served.start(snapshot_every=1000)
+        await observe(served, "ana", 3)
+        served.save()
+        stuck = served.folder / SNAPSHOTS / f"{0:08d}-{1:020d}.state"
+        stuck.mkdir()
+        await served.erase("ana")
+        assert stems(served) == {stuck.stem}
+        assert f"{stuck} cannot be removed" in Window(served).policy().warnings[0]
+        stuck.rmdir()
+        stuck.touch()
+        await cleared(served)
         await killed(served)
 
     asyncio.run(play())

@@ -155,6 +155,27 @@ def test_a_commit_that_was_made_although_it_reported_an_error(
         assert made.service.tenants["default"].state.total.version == 1
 
 
+def test_a_decision_that_was_made_although_the_disk_reported_an_error_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(told(tmp_path)) as made:
+        tenant = made.service.tenants["default"]
+        append = tenant._journal.append
+
+        def lies(lines: Any) -> None:
+            append(lines)
+            monkeypatch.undo()
+            raise sqlite3.OperationalError("disk I/O error")
+
+        monkeypatch.setattr(tenant._journal, "append", lies)
+        assert made.decide("ana", decision_id="d1").status_code == 503
+        wait_until(lambda: made.http.get("/readyz").status_code == 200, seconds=10)
+        assert made.decide("ana", decision_id="d1").status_code == 200
+        assert len(tenant.state.pending) == 1
+        # Below none, more could be pending than the limit says.
+        assert tenant.engine._flights.decisions == 0
+
+
 def test_an_erasure_that_was_made_although_it_reported_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -246,7 +246,7 @@ class Committer:
                 continue
             break
         try:
-            self._engine.committed(lines)
+            self._engine.found(lines)
             self._healed()
         except Exception:
             self._end()

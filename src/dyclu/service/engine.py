@@ -204,13 +204,22 @@ class Engine:
     def committed(self, lines: Sequence[Line]) -> None:
         """Take in lines that are on the disk."""
         for one in lines:
-            self.state.apply(one)
+            self._take_in(one)
             self._flights.land(one)
-            match one.body:
-                case Decision():
-                    self._deadlines.grant(one.seq, self._wait())
-                case Activation():
-                    self._deadlines.grant(one.of or 0, self._wait())
+
+    def found(self, lines: Sequence[Line]) -> None:
+        """Take in lines that are on the disk although they had `failed`."""
+        for one in lines:
+            self._take_in(one)
+            self._flights.skip(one)
+
+    def _take_in(self, one: Line) -> None:
+        self.state.apply(one)
+        match one.body:
+            case Decision():
+                self._deadlines.grant(one.seq, self._wait())
+            case Activation():
+                self._deadlines.grant(one.of or 0, self._wait())
 
     def taken(self, lines: Sequence[Line]) -> None:
         """Let go of lines that the journal left out; asked again, their ids are looked up."""

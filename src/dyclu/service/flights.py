@@ -65,13 +65,16 @@ class Flights:
 
     def land(self, made: Line) -> None:
         """Take note that a line has arrived."""
-        self.next = max(self.next, made.seq + 1)
         self._ends.difference_update(_ends_of(made))
         if made.ref is not None:
             self._ids.discard((made.ref, made.kind))
         if made.user is not None:
             self.newcomers.discard(made.user)
         self.decisions -= isinstance(made.body, Decision)
+
+    def skip(self, made: Line) -> None:
+        """Leave out the number of a line that is on the disk and was not in flight."""
+        self.next = max(self.next, made.seq + 1)
 
     def turn_back(self, made: Line) -> None:
         """Take note that the journal left a line out, as its id or its decision's end is taken."""

@@ -13,13 +13,17 @@ import dyclu
 COMPUTES = ("numpy", "scipy", "numba")
 """What policies compute with."""
 
+STATE = ("state", "inspect", "activity", "records", "schema")
+"""The service's modules that decide what is in a snapshot: `state`, and all that it imports."""
+
 
 @cache
 def made_by() -> dict[str, str]:
     """Return what a snapshot must have been made by to be gone on with.
 
     Between two commits dyclu has one version but may compute otherwise, so its sources count too.
-    They are read once: a process goes on with the code that it has loaded.
+    They are read once, when a tenant opens: a process goes on with the code that it has loaded,
+    whatever is installed over it later.
 
     Examples
     --------
@@ -44,7 +48,11 @@ def _version(name: str) -> str:
 def _source() -> str:
     """Return a digest of the modules that policies and states are made of."""
     package = Path(dyclu.__file__).parent
-    files = [*package.glob("*.py"), *package.glob("policies/*.py"), package / "service/state.py"]
+    files = [
+        *package.glob("*.py"),
+        *package.glob("policies/*.py"),
+        *(package / f"service/{name}.py" for name in STATE),
+    ]
     found = hashlib.sha256()
     for file in sorted(files):
         found.update(f"{file.name}\n".encode())

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from threading import Thread
@@ -37,6 +38,9 @@ KIND = "service-state"
 KEPT = 2
 """Snapshots kept: the latest, and one to fall back on."""
 
+_FILE = re.compile(r"\.?[0-9]{8}-[0-9]{20}\.(state|policy)(\.[0-9]+-[0-9]+)?")
+"""Names of their files; a draft's has a dot in front, and behind it who writes it."""
+
 
 class Snapshots:
     """The snapshots of one tenant.
@@ -47,6 +51,8 @@ class Snapshots:
         What was wrong with those that were found.
     used : int
         Line of the snapshot that `latest` returned, 0 if there was none.
+    owes : bool
+        Whether something that was to be removed may still be there.
 
     Examples
     --------
@@ -61,6 +67,9 @@ class Snapshots:
         self.folder, self.spec = folder, spec
         self.complaints: list[str] = []
         self.used = 0
+        self.owes = False
+        # Now, while the sources are those that were loaded.
+        made_by()
         make_folder(folder)
 
     def write(self, state: State, *, epoch: int) -> None:
@@ -103,25 +112,41 @@ class Snapshots:
 
     def _found(self, epoch: int) -> list[Path]:
         """Return the snapshots there are, the latest first, without their suffixes."""
-        names = {path.stem for path in self.folder.glob(f"{epoch:08d}-{'[0-9]' * 20}.state")}
-        return [self.folder / name for name in sorted(names, reverse=True)]
+        return sorted(_whole(self._listed() or [], epoch), reverse=True)
 
     def purge(self, *, epoch: int) -> None:
         """Remove all but the latest, and all that are older than an erasure: they remember.
 
-        Those of a later epoch stay: whoever calls this has not yet heard of an erasure.
+        Those of a later epoch stay: whoever calls this has not yet heard of an erasure. So do
+        drafts of this one, which somebody may be writing.
         """
-        kept = {stem.name for stem in self._found(epoch)[:KEPT]}
-        for path in self.folder.iterdir():
-            late = path.stem > f"{epoch + 1:08d}"
-            if path.stem not in kept and path.suffix in (".state", ".policy") and not late:
-                self._remove(path)
+
+        def outdated(there: list[Path]) -> list[Path]:
+            kept = {stem.name for stem in sorted(_whole(there, epoch), reverse=True)[:KEPT]}
+            older = [path for path in there if _epoch(path) < epoch]
+            own = [path for path in there if _epoch(path) == epoch and not _is_draft(path)]
+            return older + [path for path in own if path.stem not in kept]
+
+        self._clear(outdated)
 
     def discard_other_epochs(self, epoch: int) -> None:
         """Remove those from before an erasure, and nothing that another process may be writing."""
-        for path in self.folder.glob("*-*.*"):
-            if not path.name.startswith(f"{epoch:08d}-"):
-                self._remove(path)
+        self._clear(lambda there: [path for path in there if _epoch(path) != epoch])
+
+    def _clear(self, unwanted: Callable[[list[Path]], list[Path]]) -> None:
+        there = self._listed()
+        # All are tried, also when one cannot be removed.
+        left = [path for path in unwanted(there or []) if not self._remove(path)]
+        self.owes = there is None or bool(left)
+
+    def _listed(self) -> list[Path] | None:
+        """Return the files of snapshots, whole or drafts; None, with a complaint, if none shows."""
+        try:
+            found = sorted(self.folder.iterdir())
+        except OSError as error:
+            self._complain(f"{self.folder} cannot be read ({error.strerror}); it is tried again")
+            return None
+        return [path for path in found if _FILE.fullmatch(path.name)]
 
     def discard_ahead(self, last: int) -> None:
         """Remove those that tell of lines after `last`, where the journal ends.
@@ -129,28 +154,47 @@ class Snapshots:
         They were made from lines that are lost. Once the journal has grown past them, nothing
         would show that they do not follow from it.
         """
-        for path in sorted(self.folder.glob(f"*-{'[0-9]' * 20}.*")):
-            if int(path.stem.partition("-")[2]) > last:
+        for path in self._listed() or []:
+            if not _is_draft(path) and int(path.stem.partition("-")[2]) > last:
                 self._complain(
                     f"snapshot {path.name} is ahead of the journal, which ends at {last}; "
                     "it is removed"
                 )
                 self._remove(path)
 
-    def _remove(self, path: Path) -> None:
+    def _remove(self, path: Path) -> bool:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            self._complain(f"{path} cannot be removed ({error.strerror}); remove it by hand")
+            self._complain(f"{path} cannot be removed ({error.strerror}); it is tried again")
+            return False
+        return True
 
     def sweep(self) -> None:
-        """Remove what a process that was killed left half-written."""
-        for draft in self.folder.glob(".*"):
-            draft.unlink(missing_ok=True)
+        """Remove what a process that has ended left half-written; none may be writing now."""
+        for path in self._listed() or []:
+            if _is_draft(path):
+                self._remove(path)
 
     def _complain(self, message: str) -> None:
-        LOG.error("%s", message)
-        self.complaints.append(message)
+        # What is tried again and again is told once.
+        if message not in self.complaints:
+            LOG.error("%s", message)
+            self.complaints.append(message)
+
+
+def _epoch(path: Path) -> int:
+    return int(path.name.removeprefix(".")[:8])
+
+
+def _is_draft(path: Path) -> bool:
+    return path.name.startswith(".")
+
+
+def _whole(there: list[Path], epoch: int) -> set[Path]:
+    """Return the snapshots of an epoch that were written to their end, without their suffixes."""
+    done = (path for path in there if path.suffix == ".state" and not _is_draft(path))
+    return {path.with_suffix("") for path in done if _epoch(path) == epoch}
 
 
 def recover(reader: JournalReader, snapshots: Snapshots, *, upto: int | None = None) -> State:

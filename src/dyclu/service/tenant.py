@@ -254,10 +254,9 @@ class Tenant:
 
     def _begin_epoch(self, epoch: int) -> None:
         """Drop what remembers somebody who was erased, and make the policy anew."""
-        self._epoch = epoch
+        self._epoch, self.saved = epoch, 0
         self._erased.set()
-        self.snapshots.purge(epoch=epoch)
-        self.saved = 0
+        self.snapshots.discard_other_epochs(epoch)
 
     def _follow_erasures(self) -> None:
         """Find out whether an erasure that reported an error was made all the same."""
@@ -268,6 +267,8 @@ class Tenant:
 
     async def _sweep(self) -> None:
         await asyncio.sleep(SWEEP)
+        if self.snapshots.owes:
+            self.snapshots.discard_other_epochs(self._epoch)
         with suppress(Refusal):
             self.committer.check()
             while lines := self.engine.expire():
@@ -341,12 +342,20 @@ class Tenant:
             process.kill()
             await process.wait()
             raise
+        finally:
+            self._clean_up_after(epoch)
+        if self._epoch != epoch:
+            return
         if failed:
             LOG.error("no snapshot of %s was made (exit status %d)", self.name, failed)
-        if self._epoch != epoch:
-            self.snapshots.purge(epoch=self._epoch)
-        elif not failed:
+        else:
             self.saved = seq
+
+    def _clean_up_after(self, epoch: int) -> None:
+        """Remove what a process that began in this epoch left half-written, or made too late."""
+        self.snapshots.sweep()
+        if self._epoch != epoch:
+            self.snapshots.discard_other_epochs(self._epoch)
 
     def _count_batch(self, lines: int) -> None:
         self.batches += 1

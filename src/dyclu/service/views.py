@@ -100,7 +100,10 @@ class Window:
         )
 
     def changes(self, since: int, epoch: int | None) -> Changes:
-        """Return the first changes after number `since`; refuse an `epoch` that is over."""
+        """Return the first changes after number `since`; refuse an `epoch` that is over.
+
+        Also if `since` was never told in it: the journal was restored from a copy made before.
+        """
         now, latest = self.epoch(), self._tenant.state.total.changes
         if epoch not in (None, now):
             raise Refusal(
@@ -108,6 +111,14 @@ class Window:
                 "epoch",
                 "changes are numbered anew, as the policy was made anew; begin with since=0",
                 field="epoch",
+            )
+        if epoch is not None and since > latest:
+            raise Refusal(
+                409,
+                "epoch",
+                f"the latest change is {latest}, as an earlier journal was restored; "
+                "begin with since=0",
+                field="since",
             )
         later = (one for one in self._tenant.state.changes if one.number > since)
         found = [_change(one) for one in islice(later, CHANGES_AT_ONCE)]
