@@ -7,9 +7,10 @@ import resource
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
 from dyclu.service import connections
@@ -189,6 +190,25 @@ def test_a_full_house_says_when_to_come_again(tmp_path: Path) -> None:
         for one in idle:
             assert all_of(one).startswith(b"HTTP/1.1 408")
             one.close()
+
+
+def test_a_crowd_leaves_files_for_the_service_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is too many is told so, but not while they use up what the journal needs."""
+    monkeypatch.setenv("DYCLU_MAX_CONNECTIONS", "1")
+    flags = ("--dim=2", "--policy=linucb")
+    with process(tmp_path, *flags) as (child, url), ExitStack() as crowd:
+        assert httpx.get(f"{url}/readyz").status_code == 200
+        before = files(child.pid)
+        for _ in range(2 + 3 * connections.SURPLUS):
+            crowd.enter_context(reach(url))
+        time.sleep(connections.LINGER / 2)
+        assert files(child.pid) <= before + 2 + connections.SURPLUS
+
+
+def files(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def test_whoever_is_sent_away_and_stays_is_cut_off(tmp_path: Path) -> None:

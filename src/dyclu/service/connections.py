@@ -27,6 +27,9 @@ LOOK = 1
 LINGER = 2.0
 """Seconds in which whoever is sent away may read why."""
 
+SURPLUS = 32
+"""Connections beyond the limit that are told so; more are closed at once, as each is a file."""
+
 PIPELINED = 64
 """Requests that may follow one that is not answered yet."""
 
@@ -135,6 +138,8 @@ class Connection(asyncio.Protocol):
         self._all.open.add(self)
         if self._welcome:
             self._inner.connection_made(self.transport)
+        elif len(self._all.open) > len(self._inner.connections) + SURPLUS:
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
