@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from dyclu.service import connections
-from tests.service.running import Running, process, running, told, wait_until
+from tests.service.running import ARMS, Running, process, running, told, wait_until
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 POST = b"POST /v1/decisions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -158,6 +158,19 @@ def test_trailers_have_a_longest_size_too(tmp_path: Path) -> None:
         began = time.monotonic()
         all_of(connection)
         assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("offer", ["h2c", "websocket"])
+@pytest.mark.parametrize("name", ["Upgrade", "upgrade"])
+def test_an_upgrade_that_is_offered_is_not_taken(service: Running, offer: str, name: str) -> None:
+    """`curl --http2` offers one with each request; the request itself is served all the same."""
+    offered = {"Connection": "Upgrade, HTTP2-Settings", name: offer, "HTTP2-Settings": "AAMAAABk"}
+    for _ in range(2):
+        answer = service.http.post(
+            "/v1/decisions", json={"user": "ana", "arms": ARMS}, headers=offered
+        )
+        assert answer.status_code == 200, answer.text
+    assert service.http.get("/healthz", headers=offered).status_code == 200
 
 
 def test_requests_that_pile_up_are_the_last(service: Running) -> None:

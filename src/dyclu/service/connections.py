@@ -8,6 +8,7 @@ sent away: nobody keeps others out or fills the memory for longer than is stated
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from http import HTTPStatus
@@ -38,6 +39,11 @@ SLICE = 16_384
 
 MOST_UNREAD = 64_000_000
 """Bytes of answers that wait to be read, of all connections together."""
+
+# An offer of another protocol: the parser would take it for agreed, and drop the body.
+# In a body this is no JSON, before or after, and of the same length.
+_OFFER = re.compile(rb"\nupgrade:", re.IGNORECASE)
+_NOT_TAKEN = b"\nIgnored:"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -172,7 +178,7 @@ class Connection(asyncio.Protocol):
             full = "too many connections (limit max_connections)"
             self._send_away(Refusal(503, "busy", full, retry_after=1))
             return
-        self._inner.data_received(data)
+        self._inner.data_received(_OFFER.sub(_NOT_TAKEN, data))
         self._judge(len(data))
 
     def _judge(self, size: int) -> None:
