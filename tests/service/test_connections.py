@@ -23,6 +23,14 @@ LAST = HEAD + b"Connection: close\r\n\r\n"
 LARGE = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
+DECIDE = b'{"user": "ana", "arms": [{"id": "a", "features": [1.0, 0.5]}]}'
+
+
+def post(body: bytes, *headers: bytes) -> bytes:
+    """A whole request."""
+    return POST + b"".join(headers) + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
 def reach(url: str, *, room: int | None = None) -> socket.socket:
     """A connection; `room` for so many bytes that nobody has read."""
     host, port = url.removeprefix("http://").split(":")
@@ -180,8 +188,7 @@ def test_an_upgrade_that_is_offered_is_not_taken(service: Running, offer: str, n
 
 
 def test_requests_that_pile_up_are_the_last(service: Running) -> None:
-    decide = b'{"user": "ana", "arms": [{"id": "a", "features": [1.0, 0.5]}]}'
-    asked = POST + b"Content-Length: %d\r\n\r\n%s" % (len(decide), decide)
+    asked = post(DECIDE)
     with reach(service.url) as connection:
         connection.sendall(asked * 1000)
         answer = all_of(connection)
@@ -190,6 +197,17 @@ def test_requests_that_pile_up_are_the_last(service: Running) -> None:
     with reach(service.url) as connection:
         connection.sendall(asked * 4 + asked.replace(b"Host", b"Connection: close\r\nHost"))
         assert all_of(connection).count(b"HTTP/1.1 200") == 5
+
+
+@pytest.mark.parametrize("padding", range(0, 160, 20))
+def test_the_last_of_a_pile_is_answered_too(service: Running, padding: int) -> None:
+    """Wherever it is cut in two: its body is waited for, or it was never asked."""
+    asked = post(DECIDE + b" " * 80, b"X-Padding: %s\r\n" % (b"y" * padding))
+    with reach(service.url) as connection:
+        connection.sendall(asked * 300)
+        answer = all_of(connection)
+    assert answer.count(b"HTTP/1.1 200") == answer.count(b"HTTP/1.1 ") < 300
+    assert answer.count(b"connection: close") == 1
 
 
 def test_a_full_house_says_when_to_come_again(tmp_path: Path) -> None:

@@ -40,6 +40,9 @@ PIPELINED = 64
 SLICE = 16_384
 """Bytes that are taken in before they are judged."""
 
+CRUMB = 32
+"""Bytes that are too few for a request with a body: no crumb ends within a body it began."""
+
 MOST_UNREAD = 64_000_000
 """Bytes of answers that wait to be read, of all connections together."""
 
@@ -135,6 +138,10 @@ class Connection(asyncio.Protocol):
     def _answered(self) -> bool:
         return self._inner.cycle is None or self._inner.cycle.response_complete
 
+    @property
+    def _piled_up(self) -> bool:
+        return len(self._inner.pipeline) > PIPELINED
+
     def overdue(self, doing: str) -> None:
         """End it."""
         if doing == "headers":
@@ -165,11 +172,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass on what comes as long as it is reasonable."""
-        if len(data) <= SLICE:
-            self._take(data)
-            return
-        for start in range(0, len(data), SLICE):
-            self._take(data[start : start + SLICE])
+        start = 0
+        while start < len(data):
+            size = CRUMB if self._piled_up else SLICE
+            self._take(data[start : start + size])
+            start += size
 
     def pause_writing(self) -> None:
         """Stop answering for now."""
@@ -202,9 +209,12 @@ class Connection(asyncio.Protocol):
             self._send_away(Refusal(431, "limit", much, field="headers"))
         elif self._taken > self._all.longest:
             self.transport.abort()
-        elif len(self._inner.pipeline) > PIPELINED:
-            # What was asked so far is answered, then it ends.
-            self._deaf, self._inner.cycle.keep_alive = True, False
+        elif self._piled_up and not self._inner.cycle.more_body:
+            self._hear_no_more()
+
+    def _hear_no_more(self) -> None:
+        """Answer what was asked so far, then end it."""
+        self._deaf, self._inner.cycle.keep_alive = True, False
 
     def _send_away(self, refusal: Refusal) -> None:
         """Say why, and end it once that is read: closed at once, it might never arrive."""
