@@ -199,6 +199,21 @@ def test_requests_that_pile_up_are_the_last(service: Running) -> None:
         assert all_of(connection).count(b"HTTP/1.1 200") == 5
 
 
+@pytest.mark.parametrize("count", [1, 5])
+def test_whoever_has_nothing_more_to_ask_is_answered(service: Running, count: int) -> None:
+    with reach(service.url) as connection:
+        connection.sendall(post(DECIDE) * count)
+        connection.shutdown(socket.SHUT_WR)
+        assert all_of(connection).count(b"HTTP/1.1 200") == count
+
+
+def test_whoever_leaves_in_the_middle_is_let_go(service: Running) -> None:
+    with reach(service.url) as connection:
+        connection.sendall(post(DECIDE)[:-1])
+        connection.shutdown(socket.SHUT_WR)
+        assert all_of(connection) == b""
+
+
 @pytest.mark.parametrize("padding", range(0, 160, 20))
 def test_the_last_of_a_pile_is_answered_too(service: Running, padding: int) -> None:
     """Wherever it is cut in two: its body is waited for, or it was never asked."""

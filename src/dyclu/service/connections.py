@@ -178,6 +178,13 @@ class Connection(asyncio.Protocol):
             self._take(data[start : start + size])
             start += size
 
+    def eof_received(self) -> bool:
+        """Stay, with nothing more to hear, as long as something that was asked is unanswered."""
+        waits = not (self._answered or self._inner.cycle.more_body)
+        if waits:
+            self._hear_no_more()
+        return waits
+
     def pause_writing(self) -> None:
         """Stop answering for now."""
         self._inner.pause_writing()
