@@ -7,7 +7,8 @@ import resource
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,32 @@ def test_headers_without_end_are_not_kept(tmp_path: Path) -> None:
 
 def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_far_too_large_is_told_so(service: Running, chunked: bool) -> None:
+    """To those who read only when they have sent all of it, too."""
+    parts = [b"x" * 1_000_000] * 20
+    host = service.url.removeprefix("http://")
+    with closing(HTTPConnection(host, timeout=10)) as connection:
+        connection.request(
+            "POST", "/v1/decisions", iter(parts) if chunked else b"".join(parts),
+            {"Content-Type": "application/json"}, encode_chunked=chunked,
+        )  # fmt: skip
+        answer = connection.getresponse()
+        assert answer.status == 413
+        assert json.loads(answer.read())["error"]["field"] == "body"
+
+
+def test_a_body_without_end_ends(service: Running) -> None:
+    with reach(service.url) as connection:
+        connection.sendall(POST + b"Content-Length: 1000000000000\r\n\r\n")
+        began = time.monotonic()
+        with suppress(ConnectionError):
+            while time.monotonic() - began < 8:
+                connection.sendall(b"x" * 100_000)
+                time.sleep(0.01)
+        assert time.monotonic() - began < 6
 
 
 def test_trailers_have_a_longest_size_too(tmp_path: Path) -> None:

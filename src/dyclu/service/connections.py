@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
             much = f"the headers are longer than {most} bytes (limit max_headers)"
             self._send_away(Refusal(431, "limit", much, field="headers"))
         elif self._taken > self._all.longest:
-            self.transport.abort()
+            (self._part if self._answered else self.transport.abort)()
         elif self._piled_up and not self._inner.cycle.more_body:
             self._hear_no_more()
 
@@ -228,9 +228,13 @@ class Connection(asyncio.Protocol):
         if not self._answered:
             self.transport.abort()
         elif not self.transport.is_closing():
-            self._deaf = self._leaving = True
             self.transport.write(spoken(refusal))
-            self.transport.write_eof()
+            self._part()
+
+    def _part(self) -> None:
+        """Say nothing more, and give them time to read what was said."""
+        self._deaf = self._leaving = True
+        self.transport.write_eof()
 
 
 def acknowledged(transport: asyncio.Transport) -> int:
