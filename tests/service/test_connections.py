@@ -166,6 +166,38 @@ def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
+NONSENSE = {
+    "method": b"BLAH\r\n\r\n",
+    "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01",
+    "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "header": HEAD + b"no colon\r\n\r\n",
+    "path": b"GET # HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "chunk": POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "length": POST + b"Content-Length: -1\r\n\r\n",
+    "long": b"BLAH" * 10_000,
+}
+
+
+@pytest.mark.parametrize("kind", NONSENSE)
+def test_what_is_not_http_is_refused_like_anything_else(service: Running, kind: str) -> None:
+    for before in (b"", HEAD + b"\r\n"):
+        with reach(service.url) as connection:
+            connection.sendall(before)
+            if before:
+                assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            connection.sendall(NONSENSE[kind])
+            answer = all_of(connection)
+        assert answer.startswith(b"HTTP/1.1 400"), answer[:100]
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert problem(answer)["field"] == "request"
+
+
+def test_nonsense_that_follows_does_not_undo_what_was_asked(service: Running) -> None:
+    with reach(service.url) as connection:
+        connection.sendall(post(DECIDE) * 2 + b"BLAH\r\n\r\n")
+        assert all_of(connection).count(b"HTTP/1.1 200") == 2
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_body_far_too_large_is_told_so(service: Running, chunked: bool) -> None:
     """To those who read only when they have sent all of it, too."""

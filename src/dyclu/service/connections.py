@@ -116,6 +116,9 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, all: Connections, inner: HttpToolsProtocol) -> None:
         self._all, self._inner = all, inner
+        # uvicorn would say it in words of its own.
+        self._complaints: list[str] = []
+        inner.send_400_response = self._complaints.append  # type: ignore[assignment]
         self._scope: Any = None
         self._taken = 0
         self._welcome = self._deaf = self._leaving = False
@@ -137,6 +140,12 @@ class Connection(asyncio.Protocol):
     @property
     def _answered(self) -> bool:
         return self._inner.cycle is None or self._inner.cycle.response_complete
+
+    @property
+    def _half_asked(self) -> bool:
+        """Whether the only request that is unanswered is one whose body has not come."""
+        cycle = self._inner.cycle
+        return cycle.more_body and not (cycle.response_started or self._inner.pipeline)
 
     @property
     def _piled_up(self) -> bool:
@@ -203,7 +212,10 @@ class Connection(asyncio.Protocol):
             self._send_away(Refusal(503, "busy", full, retry_after=1))
             return
         self._inner.data_received(_OFFER.sub(_NOT_TAKEN, data))
-        self._judge(len(data))
+        if self._complaints:
+            self._send_away(Refusal(400, "malformed", "this is not HTTP/1.1", field="request"))
+        else:
+            self._judge(len(data))
 
     def _judge(self, size: int) -> None:
         scope: Any = self._inner.scope
@@ -225,11 +237,17 @@ class Connection(asyncio.Protocol):
 
     def _send_away(self, refusal: Refusal) -> None:
         """Say why, and end it once that is read: closed at once, it might never arrive."""
+        if self.transport.is_closing():
+            return
+        if not (self._answered or self._half_asked):
+            self._hear_no_more()
+            return
         if not self._answered:
-            self.transport.abort()
-        elif not self.transport.is_closing():
-            self.transport.write(spoken(refusal))
-            self._part()
+            # The rest of its body never comes.
+            self._inner.cycle.disconnected = True
+            self._inner.cycle.message_event.set()
+        self.transport.write(spoken(refusal))
+        self._part()
 
     def _part(self) -> None:
         """Say nothing more, and give them time to read what was said."""
