@@ -269,6 +269,11 @@ def test_unknown_paths_and_methods(service: Running) -> None:
     assert response.headers["allow"] == "POST"
 
 
+@pytest.mark.parametrize("name", ["localhost", "LOCALHOST", "LocalHost:8321", "[::1]:8321"])
+def test_loopback_has_several_names(service: Running, name: str) -> None:
+    assert service.http.get("/v1/policy", headers={"Host": name}).status_code == 200
+
+
 def test_a_foreign_host_name_gets_no_answer_without_keys(service: Running) -> None:
     """A page of another site whose name resolves to this machine."""
     response = service.http.get("/v1/policy", headers={"Host": "evil.example"})

@@ -40,7 +40,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
         assert answer.status_code == 503
         assert int(answer.headers["retry-after"]) >= 1
         assert "journal cannot be written" in answer.json()["error"]["message"]
-        assert http.get("/readyz").status_code == 503
+        unready = http.get("/readyz")
+        assert (unready.status_code, unready.headers["retry-after"]) == (503, "1")
         assert http.get("/healthz").status_code == 200
         assert reward(http, "before").status_code == 503
         assert http.get("/v1/policy").json()["healthy"] is False

@@ -78,7 +78,7 @@ class Service:
         self.windows = {name: Window(tenant) for name, tenant in self.tenants.items()}
         self.requests = {name: Requests() for name in settings.tenants}
         self.active = 0
-        self._keyed, self._host = settings.keyed, settings.host.encode()
+        self._keyed, self._host = settings.keyed, settings.host.lower().encode()
         self._patience = Patience(settings.body_timeout)
 
     async def start(self) -> None:
@@ -108,6 +108,7 @@ class Service:
     def _check_host(self, host: bytes) -> None:
         # Without keys, a web page whose name was made to point here must not get an answer.
         name = host.rpartition(b":")[0] if not host.endswith(b"]") and b":" in host else host
+        name = name.lower()
         if name not in LOOPBACK and name != self._host:
             raise Refusal(
                 421, "host", "without keys this answers on loopback names only", field="host"
@@ -336,7 +337,8 @@ def _ready(service: Service) -> Handler:
     async def ready(_: Request) -> Answer:
         if service.trouble is None:
             return answered(schema.Health("ok"))
-        return answered(schema.Health("unavailable", service.trouble), 503)
+        health = schema.Health("unavailable", service.trouble)
+        return Answer(_encode(health), 503, {"retry-after": "1"})
 
     return ready
 
