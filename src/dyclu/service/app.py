@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dyclu.errors import FileError
 from dyclu.service import openapi, schema
+from dyclu.service.bodies import Bodies
 from dyclu.service.calls import CALLS, Asked, Call, problem
 from dyclu.service.keys import Caller, Keyring
 from dyclu.service.metrics import Requests, exposition
@@ -80,6 +81,7 @@ class Service:
         self.active = 0
         self._keyed, self._host = settings.keyed, settings.host.lower().encode()
         self._patience = Patience(settings.body_timeout)
+        self.bodies = Bodies(settings.max_bodies)
 
     async def start(self) -> None:
         """Begin to serve; from here on an event loop is needed."""
@@ -114,16 +116,22 @@ class Service:
                 421, "host", "without keys this answers on loopback names only", field="host"
             )
 
-    async def body(self, receive: Receive, headers: Headers) -> bytes:
-        """Return the body of a request, or refuse it as soon as it is too much."""
+    def length(self, headers: Headers) -> int:
+        """Return how long a body may turn out, or refuse it for what is said of it."""
         kind = headers.get(b"content-type", b"")
         if kind.partition(b";")[0].strip().lower() != b"application/json":
             raise Refusal(415, "type", "send Content-Type: application/json", field="content-type")
         most = self.settings.max_body
-        length = headers.get(b"content-length", b"")
-        if length.isdigit() and int(length) > most:
+        told = headers.get(b"content-length", b"")
+        if not told.isdigit():
+            return most
+        if int(told) > most:
             raise _too_large(most)
-        return await self._patience.lend(_read(receive, most))
+        return int(told)
+
+    async def body(self, receive: Receive) -> bytes:
+        """Return the body of a request, or refuse it as soon as it is too much."""
+        return await self._patience.lend(_read(receive, self.settings.max_body))
 
 
 def _opened(name: str, data: Path, settings: Settings) -> Tenant:
@@ -263,9 +271,13 @@ class _Endpoint:
     ) -> Answer:
         if self._call.writes:
             caller.must_write()
-        body = None
-        if self._reader is not None:
-            body = self._reader.read(await self._service.body(receive, headers))
+        if self._reader is None:
+            return await self._asked(scope, caller, None)
+        with self._service.bodies.room(self._service.length(headers)):
+            body = self._reader.read(await self._service.body(receive))
+            return await self._asked(scope, caller, body)
+
+    async def _asked(self, scope: Scope, caller: Caller, body: Any) -> Answer:
         asked = Asked(
             self._service.tenants[caller.tenant],
             self._service.windows[caller.tenant],

@@ -106,6 +106,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     data: str = "dyclu-data"
     max_headers: Whole = 32_768
     max_body: Whole = 2_000_000
+    max_bodies: Whole = 32_000_000
     body_timeout: Seconds = 10.0
     answer_timeout: Seconds = 30.0
     max_connections: Whole = 1000
