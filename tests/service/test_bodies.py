@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dyclu.service.bodies import Bodies
 from tests.service.running import ARMS, Running, running, told, wait_until
 from tests.service.test_connections import reach
 
@@ -80,3 +81,12 @@ def test_whoever_leaves_or_is_refused_gives_the_room_back(service: Running) -> N
 def test_one_body_always_has_room(tmp_path: Path) -> None:
     with running(told(tmp_path, max_bodies=1)) as made:
         assert made.decide().status_code == 200
+
+
+def test_a_body_that_turns_out_shorter_gives_back_the_rest() -> None:
+    bodies = Bodies(100)
+    with bodies.room(90) as keep:
+        keep(10)
+        with bodies.room(90):
+            assert bodies.held == 100
+    assert bodies.held == 0

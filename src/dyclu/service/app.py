@@ -273,8 +273,11 @@ class _Endpoint:
             caller.must_write()
         if self._reader is None:
             return await self._asked(scope, caller, None)
-        with self._service.bodies.room(self._service.length(headers)):
-            body = self._reader.read(await self._service.body(receive))
+        with self._service.bodies.room(self._service.length(headers)) as keep:
+            sent = await self._service.body(receive)
+            keep(len(sent))  # which a chunked one did not say
+            body = self._reader.read(sent)
+            del sent  # nobody needs it twice
             return await self._asked(scope, caller, body)
 
     async def _asked(self, scope: Scope, caller: Caller, body: Any) -> Answer:

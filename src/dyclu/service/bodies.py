@@ -6,7 +6,7 @@ two megabytes each would be more than any machine has; so room is asked for befo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dyclu.service.refusal import Refusal
@@ -33,8 +33,11 @@ with this one (limit max_bodies); try again shortly
         self._most, self.held = most, 0
 
     @contextmanager
-    def room(self, length: int) -> Iterator[None]:
-        """Keep room for a body until it is answered, or refuse it."""
+    def room(self, length: int) -> Iterator[Callable[[int], None]]:
+        """Keep room for a body until it is answered, or refuse it.
+
+        Whoever turns out shorter gives back the rest, by what is yielded.
+        """
         if self.held and self.held + length > self._most:
             raise Refusal(
                 503,
@@ -43,8 +46,14 @@ with this one (limit max_bodies); try again shortly
                 "this one (limit max_bodies); try again shortly",
                 retry_after=1,
             )
+        kept = length
+
+        def keep(length: int) -> None:
+            nonlocal kept
+            self.held, kept = self.held + length - kept, length
+
         self.held += length
         try:
-            yield
+            yield keep
         finally:
-            self.held -= length
+            self.held -= kept
