@@ -21,8 +21,9 @@ import numpy as np
 from benchmarks.servers import Server, serving
 from dyclu.service.loadtest import Load, load
 
-ROUNDS = 36_000
-"""Ten a second for an hour: as many decisions, half as many rewards and expiries each."""
+ROUNDS = 144_000
+"""Forty a second for an hour: as many decisions, half as many rewards and expiries each. A quarter
+of it would be over before the first decisions have expired a few times, and show a beginning."""
 
 DIM, CLIENTS, USERS, LOOKS = 25, 16, 200, 20
 WAIT = "--reward-wait=5"
