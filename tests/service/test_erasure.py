@@ -23,6 +23,12 @@ def tenant(folder: Path, **rules: Any) -> Tenant:
     return Tenant("t", folder / "data" / "t", TenantSettings(**(told | rules)))
 
 
+async def started(folder: Path, **rules: Any) -> Tenant:
+    served = tenant(folder, **rules)
+    await served.start(snapshot_every=1000)
+    return served
+
+
 async def observe(served: Tenant, user: str, times: int = 1) -> None:
     told = (Observation(user, [1.0, 0.0], 1.0) for _ in range(times))
     await asyncio.gather(*map(served.observe, told))
@@ -35,8 +41,7 @@ async def rebuilt(served: Tenant) -> None:
 
 def test_a_reward_that_arrives_together_with_an_erasure_is_learnt(tmp_path: Path) -> None:
     async def play() -> None:
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         await observe(served, "ana", 5)
         told = Observation("bob", [1.0, 0.0], 1.0)
         await asyncio.gather(served.erase("ana"), served.observe(told))
@@ -50,8 +55,7 @@ def test_a_reward_that_arrives_together_with_an_erasure_is_learnt(tmp_path: Path
 
 def test_nobody_waits_when_the_journal_is_being_read_during_an_erasure(tmp_path: Path) -> None:
     async def play() -> None:
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         await observe(served, "anastasia", 5)
         with reading(served.folder / JOURNAL):
             async with asyncio.timeout(3):
@@ -82,8 +86,7 @@ def test_who_is_erased_during_a_replay_does_not_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play() -> None:
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         for user in ("ana", "bob", "cleo"):
             await observe(served, user, 300)
         known: list[bool] = []
@@ -120,8 +123,7 @@ def test_erasures_that_keep_coming_do_not_put_the_replay_off(
     """What is served follows: each replay ends, and is rid of all who had gone when it began."""
 
     async def play() -> None:
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         users = [f"u{i}" for i in range(12)]
         for user in users:
             await observe(served, user, 50)
@@ -167,8 +169,7 @@ def test_a_decision_made_after_coming_back_during_a_replay_is_still_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play() -> None:
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         for user in ("ana", "bob", "cleo"):
             await observe(served, user, 300)
         some, made = served._replay_some, list[str]()
@@ -196,8 +197,7 @@ def test_a_decision_made_after_coming_back_during_a_replay_is_still_waited_for(
 
 def test_a_snapshot_follows_when_the_policy_was_made_anew(tmp_path: Path) -> None:
     async def play() -> None:
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         await observe(served, "ana", 10)
         await observe(served, "bob", WORTH_A_SNAPSHOT)
         served.save()
@@ -304,8 +304,7 @@ def test_a_snapshot_that_is_finished_after_an_erasure_does_not_stay(
 
 def test_an_erasure_removes_drafts_from_before_it_and_no_others(tmp_path: Path) -> None:
     async def play() -> None:
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         await observe(served, "ana", 3)
         before, since = draft(served, epoch=0), draft(served, epoch=1)
         await served.erase("ana")

@@ -13,7 +13,7 @@ from dyclu.service.refusal import Refusal
 from dyclu.service.snapshot import JOURNAL, SNAPSHOTS
 from dyclu.service.tenant import SWEEP, Tenant
 from dyclu.service.views import Window
-from tests.service.test_erasure import observe, tenant
+from tests.service.test_erasure import observe, started, tenant
 
 
 async def killed(served: Tenant) -> None:
@@ -30,13 +30,11 @@ def test_a_snapshot_ahead_of_the_journal_is_never_used(tmp_path: Path) -> None:
     """Not even when other lines have taken the numbers of those it was made from."""
 
     async def play() -> None:
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         await observe(served, "ana", 3)
         await served.stop()
         copy = shutil.copy(served.folder / JOURNAL, tmp_path)
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         await observe(served, "lost", 3)
         await served.stop()
         shutil.copy(copy, served.folder / JOURNAL)
@@ -61,8 +59,7 @@ def test_only_what_no_replay_could_learn_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], ends: bool
 ) -> None:
     async def play() -> None:
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         ended: list[bool] = []
         monkeypatch.setattr(served.committer, "_die", lambda: ended.append(True))
 
@@ -80,8 +77,7 @@ def test_only_what_no_replay_could_learn_is_left_out(
 
 def test_a_kill_amid_an_erasure_leaves_no_snapshot_that_remembers(tmp_path: Path) -> None:
     async def play() -> None:
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         await observe(served, "ana", 3)
         served.save()
         mark = served.engine.erase("ana")
@@ -102,8 +98,7 @@ def test_a_kill_amid_an_erasure_leaves_no_snapshot_that_remembers(tmp_path: Path
 
 def test_what_was_replayed_at_the_start_is_not_yet_saved(tmp_path: Path) -> None:
     async def play() -> None:
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         await observe(served, "ana", 3)
         await killed(served)
         served = tenant(tmp_path)
@@ -131,8 +126,7 @@ def test_snapshots_that_cannot_be_listed_are_told_and_go_once_they_can(tmp_path:
     """The erasure is made by then: it is answered, and what remembers goes as soon as it can."""
 
     async def play() -> None:
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         await observe(served, "ana", 3)
         served.save()
         folder, aside = served.folder / SNAPSHOTS, tmp_path / "aside"
@@ -157,8 +151,7 @@ def test_a_snapshot_that_cannot_be_removed_holds_up_no_other_and_goes_later(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
-        served = tenant(tmp_path)
-        await served.start(snapshot_every=1000)
+        served = await started(tmp_path)
         await observe(served, "ana", 3)
         served.save()
         stuck = served.folder / SNAPSHOTS / f"{0:08d}-{1:020d}.state"
