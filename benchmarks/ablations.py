@@ -17,12 +17,12 @@ from statistics import fmean
 import numpy as np
 
 from dyclu import Atlas, Stats, homogeneity
-from dyclu.chart import Chart
-from dyclu.shared import NEW
+from dyclu.policies.atlas.tastes import NEW
+from dyclu.policies.atlas.tracker import Tracker
+from dyclu.policies.atlas.users import NONE
 from dyclu.sim import play
-from dyclu.sim.paper import SETTINGS
+from dyclu.sim.runs.paper import SETTINGS
 from dyclu.validation import FloatArray
-from dyclu.whereabouts import NONE
 
 ROWS, USERS, ROUNDS, COLD = ("row1", "row3", "row9"), 50, 400, 40
 """Whose tastes and noise; users; rounds of each; how many of these count as the cold start."""
@@ -31,12 +31,12 @@ LEVEL = 0.01
 """At which the plain test tells two segments apart, as DyClu does."""
 
 
-class PlainChart(Chart):
+class PlainChart(Tracker):
     """Puts a segment to the model it resembles most by Eq. (1), nobody where that cannot tell."""
 
     def _chances(self, row: int) -> FloatArray:
         users, models = self.users, self.models
-        segment, noise = users.segment(row), math.sqrt(models.prior.noise)
+        segment, noise = users.segment(row), math.sqrt(models.prior.noise_variance)
         mine = _stats(segment.gram, segment.moment, segment.size)
         chances = np.zeros(models.rows)
         chances[NEW] = LEVEL
@@ -55,7 +55,7 @@ class PlainChart(Chart):
         return best
 
 
-class HardChart(Chart):
+class HardChart(Tracker):
     """Believes in the likeliest model alone, and lets a suspect change to it at once."""
 
     def view(self, row: int) -> tuple[FloatArray, FloatArray, float]:
@@ -80,7 +80,7 @@ class PlainTest(Atlas):
 
     def __init__(self, dim: int, *, noise: float | None = None) -> None:
         super().__init__(dim, noise=noise)
-        self._chart = _chart(PlainChart, self)
+        self._tracker = _tracker(PlainChart, self)
 
 
 class HardSwitch(Atlas):
@@ -88,7 +88,7 @@ class HardSwitch(Atlas):
 
     def __init__(self, dim: int, *, noise: float | None = None) -> None:
         super().__init__(dim, noise=noise)
-        self._chart = _chart(HardChart, self)
+        self._tracker = _tracker(HardChart, self)
 
 
 VARIANTS: dict[str, Callable[..., Atlas]] = {
@@ -100,7 +100,7 @@ VARIANTS: dict[str, Callable[..., Atlas]] = {
 }
 
 
-def _chart(kind: type[Chart], policy: Atlas) -> Chart:
+def _tracker(kind: type[Tracker], policy: Atlas) -> Tracker:
     told = None if policy._told is None else policy._told**2
     return kind(policy.dim, told=told, certainty=policy.certainty, lag=policy.lag)
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyclu.compute import kernels
-from dyclu.segments import Segments
-from dyclu.sim.population import Population
+from dyclu import kernels
+from dyclu.policies.dyclu.segments import SegmentTable
+from dyclu.sim.worlds.population import Population
 from dyclu.validation import FloatArray
 
 PARAMETERS = 10
@@ -31,12 +31,12 @@ SPANNING = 4
 """Observations per feature that every segment has at least, however many features there are."""
 
 CHUNK = 4_096
-"""Segments drawn at once."""
+"""SegmentTable drawn at once."""
 
 Arrays = dict[str, NDArray[Any]]
 
 
-def grown(segments: int, dim: int, *, seed: int = 0) -> Segments:
+def grown(segments: int, dim: int, *, seed: int = 0) -> SegmentTable:
     """Return a book of that many closed segments of users who share ten parameters.
 
     >>> len(grown(3, dim=5))
@@ -52,7 +52,7 @@ def grown(segments: int, dim: int, *, seed: int = 0) -> Segments:
     arrays["id"] = np.arange(segments)
     owners = list(range(segments))
     state = {"clock": 0, "given": segments, "owner": owners, "residuals": {}, "changes": []}
-    return Segments.restored(dim, state, arrays | _nobody_open())
+    return SegmentTable.restored(dim, state, arrays | _nobody_open())
 
 
 def _chunk(rng: np.random.Generator, size: int, parameters: FloatArray) -> Arrays:
@@ -88,7 +88,7 @@ def _derived(gram: FloatArray, moment: FloatArray) -> Arrays:
     return {
         "inverse": inverse,
         "theta": np.einsum("nij,nj->ni", inverse, moment),
-        "spread": np.array([kernels().largest(matrix) for matrix in inverse]),
+        "spread": np.array([kernels.linalg.eigenvalue_bound(matrix) for matrix in inverse]),
         "rank": np.full(len(gram), gram.shape[1]),
     }
 

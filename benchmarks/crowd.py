@@ -26,9 +26,9 @@ from benchmarks.results import Effort, Results, Row, Target, by_repetition
 from benchmarks.timing import Step, interleaved
 from benchmarks.turns import SLICES, Turn, steps
 from dyclu import Atlas
-from dyclu.policy import Ids
-from dyclu.sim.population import World
+from dyclu.sim.worlds.population import World
 from dyclu.storage import Saved, read, write
+from dyclu.validation import Ids
 
 ROOT = Path(__file__).parent.parent
 FEW, MANY, MILLION = 1_000, 100_000, 1_000_000

@@ -14,8 +14,8 @@ import dyclu
 from benchmarks.results import Effort, Results, Row, Target, by_repetition
 from benchmarks.timing import Step, interleaved
 from benchmarks.turns import SLICES, Turn, steps, turn
-from dyclu.sim import paper
-from dyclu.sim.population import Population, World
+from dyclu.sim.runs import paper
+from dyclu.sim.worlds.population import Population, World
 
 AGES = (1_000, 3_000, 10_000, 30_000, 100_000)
 """Rounds lived, of all users together."""

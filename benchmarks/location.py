@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dyclu import Atlas
-from dyclu.policy import Ids
-from dyclu.sim import paper
-from dyclu.sim.document import Table
-from dyclu.sim.population import Population, Round, World
-from dyclu.sim.terminal import bar, print_table, progress_bars
-from dyclu.validation import FloatArray
+from dyclu.sim.reports.document import Table
+from dyclu.sim.reports.terminal import bar, print_table, progress_bars
+from dyclu.sim.runs import paper
+from dyclu.sim.worlds.population import Population, Round, World
+from dyclu.validation import FloatArray, Ids
 
 USERS, ROUNDS, WAVE = 10_000, 60, 1_000
 REPORT_EVERY = 1_000

@@ -19,7 +19,7 @@ from benchmarks.stage import Stage, row_one
 from benchmarks.timing import interleaved
 from benchmarks.turns import serve
 from dyclu import DyClu
-from dyclu.segments import Segments
+from dyclu.policies.dyclu.segments import SegmentTable
 from dyclu.storage import Saved, read, write
 
 ROOT = Path(__file__).parent.parent
@@ -28,11 +28,11 @@ MOST = 3.0
 """Memory of a segment, in units of a gram's d² doubles."""
 
 ROOMS = (500, 550)
-"""Segments by which the arrays' room is filled to different degrees."""
+"""SegmentTable by which the arrays' room is filled to different degrees."""
 
 QUICK_ROOMS = (15,)
 LARGE = 10_000
-"""Segments of the book that is saved and loaded, beside row 1's."""
+"""SegmentTable of the book that is saved and loaded, beside row 1's."""
 
 
 def run(effort: Effort) -> Results:
@@ -69,10 +69,14 @@ def _in_arrays(stage: Stage, name: str, noun: str) -> Row:
 def _remembering(stage: Stage) -> Row:
     policy = stage.policy("dyclu")
     serve(policy, stage.turns)
-    book = cast(DyClu, policy).book
+    book = cast(DyClu, policy).table
     columns = sum(array.nbytes for array in book.dump()[1].values())
     memories = sum(array.nbytes for array in book.bounds.values())
-    sums = sum(kept.gram.nbytes + kept.rows.nbytes for kept in book.kept.values() if len(kept.rows))
+    sums = sum(
+        kept.sums.gram.nbytes + kept.rows.nbytes
+        for kept in book.closed_parts.values()
+        if len(kept.rows)
+    )
     name = f"dyclu, remembering, per segment of {len(book)}"
     return _bytes(name, (columns + memories + sums) / len(book), book.dim)
 
@@ -115,7 +119,7 @@ def _file(path: Path, copy: Path, effort: Effort) -> Iterable[Row]:
     yield _bytes(f"file, per segment of {count:,}", path.stat().st_size / count, dim)
 
 
-def _write(path: Path, book: Segments) -> None:
+def _write(path: Path, book: SegmentTable) -> None:
     write(path, Saved("DyClu", {"dim": book.dim, "noise": NOISE}, *book.dump()))
 
 

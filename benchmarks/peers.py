@@ -27,10 +27,10 @@ from benchmarks.bare import ALPHA, RIDGE, Bare
 from benchmarks.results import Effort, Results, Row, by_repetition
 from benchmarks.timing import Step, interleaved
 from benchmarks.turns import SLICES, Turn, block_steps, serve, slices, steps, turn
-from dyclu.batches import BatchPolicy
+from dyclu.policies.common.batches import BatchPolicy
 from dyclu.policy import first_best
-from dyclu.sim import paper
-from dyclu.sim.population import Population, World
+from dyclu.sim.runs import paper
+from dyclu.sim.worlds.population import Population, World
 from dyclu.validation import FloatArray
 
 PACKAGES = ("mabwiser", "river", "vowpalwabbit")

@@ -11,7 +11,7 @@ from benchmarks.stage import Stage, row_one
 from benchmarks.timing import Contestant, Step, interleaved
 from benchmarks.turns import SLICES, block_steps, steps
 from dyclu import policies
-from dyclu.batches import BatchPolicy
+from dyclu.policies.common.batches import BatchPolicy
 
 BARE = "bare NumPy LinUCB"
 BLOCK = 100

@@ -18,8 +18,8 @@ from benchmarks.results import Effort, Results, Row, Target, by_repetition
 from benchmarks.servers import Server, bare, busy, serving
 from benchmarks.soak import MOST_GROWTH, ROUNDS, soak
 from benchmarks.tenants import crowd
-from dyclu.service.loadtest import Load, Served, load
-from dyclu.service.state import PolicySpec
+from dyclu.service.spec import PolicySpec
+from dyclu.service.tools.loadtest import Load, Served, load
 
 DIM, CLIENTS, USERS = 25, 64, 200
 LINUCB = ("--policy=linucb", "--options=alpha=0.3")

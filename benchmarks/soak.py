@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.servers import Server, serving
-from dyclu.service.loadtest import Load, load
+from dyclu.service.tools.loadtest import Load, load
 
 ROUNDS = 144_000
 """Forty a second for an hour: as many decisions, half as many rewards and expiries each. A quarter

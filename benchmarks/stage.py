@@ -20,12 +20,12 @@ from benchmarks.results import Effort
 from benchmarks.turns import Turn, turn
 from dyclu.errors import DycluError
 from dyclu.policies import Oracle, load
+from dyclu.policies.dyclu.segments import SegmentTable
 from dyclu.policy import Policy
-from dyclu.segments import Segments
-from dyclu.sim import paper
-from dyclu.sim.play import REPORT_EVERY
-from dyclu.sim.population import Population, World
-from dyclu.sim.terminal import bar, progress_bars
+from dyclu.sim.reports.terminal import bar, progress_bars
+from dyclu.sim.runs import paper
+from dyclu.sim.runs.play import REPORT_EVERY
+from dyclu.sim.worlds.population import Population, World
 from dyclu.storage import make_folder, read
 from dyclu.validation import User
 
@@ -49,10 +49,10 @@ class Stage:
         """Return a policy as it was, a fresh copy every time."""
         return _restored(self.folder / name, self.world, name)
 
-    def book(self) -> Segments:
+    def book(self) -> SegmentTable:
         """Return the segments that DyClu holds."""
         saved = read(self.folder / "dyclu")
-        return Segments.restored(self.world.setting.dim, saved.state, saved.arrays)
+        return SegmentTable.restored(self.world.setting.dim, saved.state, saved.arrays)
 
 
 def row_one(effort: Effort, names: Sequence[str]) -> Stage:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks.results import Results, Row, Target
-from dyclu.sim.document import NOTHING, Table
+from dyclu.sim.reports.document import NOTHING, Table
 
 Report = Mapping[str, Any]
 """What the JSON file holds."""

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dyclu.service.records import Event, encode, line
-from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, Snapshots
-from dyclu.service.state import PolicySpec, State
-from dyclu.service.store import Journal
+from dyclu.service.disk.journal import Journal
+from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots
+from dyclu.service.engine.records import Event, encode, line
+from dyclu.service.engine.state import State
+from dyclu.service.spec import PolicySpec
 from dyclu.storage import make_folder
 
 TASTES, NOISE = 10, 0.02

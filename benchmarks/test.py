@@ -11,16 +11,16 @@ from benchmarks.books import NOISE, grown
 from benchmarks.results import Effort, Results, Row, Target, by_repetition
 from benchmarks.stage import row_one
 from benchmarks.timing import Contestant, Step, interleaved
-from dyclu.homogeneity import homogeneity
-from dyclu.neighbours import neighbours
-from dyclu.noise import Noise
-from dyclu.policy import Ids
-from dyclu.segments import Segments
+from dyclu.core.homogeneity import homogeneity
+from dyclu.core.noise import Noise
+from dyclu.policies.dyclu.neighbours import neighbours
+from dyclu.policies.dyclu.segments import SegmentTable
+from dyclu.validation import Ids
 
 LEVEL = 0.01
 SIGMA = Noise.known(NOISE)
 ASKED = 12
-"""Segments that are compared with all, in one repetition."""
+"""SegmentTable that are compared with all, in one repetition."""
 
 YOUNG = 12
 """Observations of a segment that does not span the space."""
@@ -29,12 +29,12 @@ DIM = 25
 SIZES = (100, 1_000, 10_000, 100_000)
 DIMS = (5, 10, 25, 50, 100)
 SEGMENTS = 1_000
-"""Segments of the books that differ in the number of features."""
+"""SegmentTable of the books that differ in the number of features."""
 
 LARGE, MOST = 10_000, 15.0
 """One segment against so many takes at most so many milliseconds."""
 
-Test = Callable[[Segments, int], Ids]
+Test = Callable[[SegmentTable, int], Ids]
 
 
 def run(effort: Effort) -> Results:
@@ -62,12 +62,12 @@ def run(effort: Effort) -> Results:
     )
 
 
-def batched(book: Segments, mine: int) -> Ids:
+def batched(book: SegmentTable, mine: int) -> Ids:
     """Return the neighbours as DyClu finds them."""
     return neighbours(book, mine, noise=SIGMA, level=LEVEL).rows
 
 
-def defined(book: Segments, mine: int) -> Ids:
+def defined(book: SegmentTable, mine: int) -> Ids:
     """Return the neighbours as the definition has them, pair by pair."""
     my = book.stats(mine)
     alike = [
@@ -76,13 +76,13 @@ def defined(book: Segments, mine: int) -> Ids:
     return np.flatnonzero(alike)
 
 
-def asked(book: Segments) -> list[int]:
+def asked(book: SegmentTable) -> list[int]:
     """Return segments from all over the book that span the space."""
     spanning = np.flatnonzero(book.rank[: len(book)] == book.dim)
     return [int(spanning[i]) for i in np.linspace(0, len(spanning) - 1, ASKED).astype(int)]
 
 
-def _against_definition(book: Segments, effort: Effort) -> tuple[Row, Row]:
+def _against_definition(book: SegmentTable, effort: Effort) -> tuple[Row, Row]:
     for mine in asked(book):
         if not np.array_equal(batched(book, mine), defined(book, mine)):
             raise AssertionError(f"segment {mine} has other neighbours than the definition says")
@@ -103,7 +103,9 @@ def _against_definition(book: Segments, effort: Effort) -> tuple[Row, Row]:
     return first, second
 
 
-def _curve(name: str, books: dict[int, Callable[[], Segments]], effort: Effort) -> Iterable[Row]:
+def _curve(
+    name: str, books: dict[int, Callable[[], SegmentTable]], effort: Effort
+) -> Iterable[Row]:
     for at, make in books.items():
         # One book at a time: the largest is a gigabyte.
         book = make()
@@ -120,18 +122,18 @@ def _young(segments: int, effort: Effort) -> Row:
     return Row(name=f"{segments:,} segments, mine young", unit="ms", values=values)
 
 
-def _alone(book: Segments, ids: Sequence[int], effort: Effort) -> tuple[float, ...]:
+def _alone(book: SegmentTable, ids: Sequence[int], effort: Effort) -> tuple[float, ...]:
     asking = {"batched": _asking(batched, book, ids)}
     return _milliseconds(interleaved(asking, repetitions=effort.repetitions)["batched"])
 
 
-def _asking(test: Test, book: Segments, ids: Sequence[int]) -> Contestant:
+def _asking(test: Test, book: SegmentTable, ids: Sequence[int]) -> Contestant:
     # One step: in a round of DyClu, too, the book is where the last one left it in the cache.
     step: Step = partial(_ask, test, book, ids)
     return lambda: [step]
 
 
-def _ask(test: Test, book: Segments, ids: Sequence[int]) -> None:
+def _ask(test: Test, book: SegmentTable, ids: Sequence[int]) -> None:
     for mine in ids:
         test(book, mine)
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.timing import Step
-from dyclu.batches import BatchPolicy
-from dyclu.policy import Ids, Policy
-from dyclu.sim.population import Round
-from dyclu.validation import FloatArray
+from dyclu.policies.common.batches import BatchPolicy
+from dyclu.policy import Policy
+from dyclu.sim.worlds.population import Round
+from dyclu.validation import FloatArray, Ids
 
 SLICES = 6
 """Parts in which contestants serve the turns, one contestant after the other."""

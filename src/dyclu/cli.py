@@ -27,14 +27,14 @@ from dyclu.errors import DycluError, MissingExtra, OptionError
 from dyclu.service import commands
 
 if TYPE_CHECKING:
+    from dyclu.core.planning import Plan
     from dyclu.policy import Policy
     from dyclu.sim import Run, Summary, World
-    from dyclu.sim.demo import Trial
-    from dyclu.sim.document import Document
-    from dyclu.sim.lastfm_study import LastFMStudy
-    from dyclu.sim.plan import Plan
-    from dyclu.sim.records import Result
-    from dyclu.sim.studies import Study
+    from dyclu.sim.reports.document import Document
+    from dyclu.sim.runs.records import Result
+    from dyclu.sim.studies.demo import Trial
+    from dyclu.sim.studies.lastfm import LastFMStudy
+    from dyclu.sim.studies.paper import Study
 
 REFUSED = 2
 INTERRUPTED = 130
@@ -160,10 +160,10 @@ def demo(
     pip install 'dyclu[plots]'.
     """
     from dyclu.sim import Population, summary
-    from dyclu.sim.demo import Trial
-    from dyclu.sim.document import Table
-    from dyclu.sim.report import CAPTION, HEADER, rows
-    from dyclu.sim.terminal import print_table
+    from dyclu.sim.reports.document import Table
+    from dyclu.sim.reports.report import CAPTION, HEADER, rows
+    from dyclu.sim.reports.terminal import print_table
+    from dyclu.sim.studies.demo import Trial
     from dyclu.storage import check_writable
 
     setting = Population(
@@ -324,9 +324,9 @@ def simulate(
     reported as by dyclu reproduce, and the same command goes on where it was stopped.
     """
     from dyclu.sim import Population
-    from dyclu.sim.cast import CONTESTANTS
-    from dyclu.sim.jobs import Job
-    from dyclu.sim.studies import Study
+    from dyclu.sim.runs.cast import CONTESTANTS
+    from dyclu.sim.runs.jobs import Job
+    from dyclu.sim.studies.paper import Study
 
     setting = Population(
         users=users,
@@ -390,9 +390,9 @@ def plan(
     to tell two users apart, from the size of the noise and of the difference. Saves a picture
     (plan.png), which needs matplotlib: pip install 'dyclu[plots]'.
     """
-    from dyclu.sim.plan import Plan
-    from dyclu.sim.plan_report import plan_numbers, plan_tables
-    from dyclu.sim.terminal import print_table
+    from dyclu.core.planning import Plan
+    from dyclu.sim.reports.plan import plan_numbers, plan_tables
+    from dyclu.sim.reports.terminal import print_table
     from dyclu.storage import check_writable
 
     planned = Plan(
@@ -429,11 +429,11 @@ def _studies(
     drawing: Mapping[str, Any],
 ) -> list[Study | LastFMStudy]:
     """Return the studies that were asked for; all that can be checked of them has been."""
-    from dyclu.sim.cast import CONTESTANTS
-    from dyclu.sim.lastfm import WHERE
-    from dyclu.sim.lastfm_study import LastFMStudy
-    from dyclu.sim.listeners import LISTENERS
-    from dyclu.sim.studies import figure2, table1
+    from dyclu.sim.runs.cast import CONTESTANTS
+    from dyclu.sim.runs.listeners import LISTENERS
+    from dyclu.sim.studies.lastfm import LastFMStudy
+    from dyclu.sim.studies.paper import figure2, table1
+    from dyclu.sim.worlds.lastfm import WHERE
 
     wanted = [one for one in What if what in (one, What.ALL) and one is not What.ALL]
     if rows is not None and What.TABLE1 not in wanted:
@@ -486,10 +486,10 @@ class _Plant:
 
     def conduct(self, study: Study | LastFMStudy, *, command: str, folder: Path) -> None:
         """Make all runs of a study, write its files, print its first table."""
-        from dyclu.sim.page import write_report
-        from dyclu.sim.records import missing_runs, write_csv, write_curves, write_timing
-        from dyclu.sim.results import machine
-        from dyclu.sim.terminal import print_table
+        from dyclu.sim.reports.page import write_report
+        from dyclu.sim.reports.results import machine
+        from dyclu.sim.reports.terminal import print_table
+        from dyclu.sim.runs.records import missing_runs, write_csv, write_curves, write_timing
         from dyclu.storage import check_writable
 
         check_writable(folder)
@@ -514,7 +514,7 @@ class _Plant:
 
     def _results(self, study: Study | LastFMStudy) -> tuple[list[Result], str]:
         """Return the results, and in words what it took to have them."""
-        from dyclu.sim.terminal import progress_bars
+        from dyclu.sim.reports.terminal import progress_bars
 
         start, done_before = time.monotonic(), list[int]()
         with _warnings_told(), progress_bars() as progress:
@@ -570,8 +570,8 @@ def _document_of(
 
 def _plan_picture(planned: Plan, path: Path) -> list[Path]:
     """Write the picture of a plan; without matplotlib, say how to get it and write none."""
-    from dyclu.sim.drawing import write_png
-    from dyclu.sim.plan_report import plan_figure
+    from dyclu.sim.reports.drawing import write_png
+    from dyclu.sim.reports.plan import plan_figure
 
     _hush_matplotlib()
     try:
@@ -651,7 +651,7 @@ def _numbers(text: str, name: str) -> tuple[int, ...]:
 
 def _play_all(contestants: Mapping[str, Policy], world: World, *, quiet: bool) -> dict[str, Run]:
     from dyclu.sim import play
-    from dyclu.sim.terminal import bar, progress_bars
+    from dyclu.sim.reports.terminal import bar, progress_bars
 
     with progress_bars(quiet=quiet) as progress:
         return {
@@ -664,9 +664,9 @@ def _pictures(
     folder: Path, trial: Trial, runs: Mapping[str, Run], summaries: Mapping[str, Summary]
 ) -> list[Path]:
     """Write picture and page; without matplotlib, say how to get it and write none."""
-    from dyclu.sim.demo import WATCHED
-    from dyclu.sim.drawing import write_png
-    from dyclu.sim.report import figure, write_html
+    from dyclu.sim.reports.drawing import write_png
+    from dyclu.sim.reports.report import figure, write_html
+    from dyclu.sim.studies.demo import WATCHED
 
     _hush_matplotlib()
     try:

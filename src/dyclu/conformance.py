@@ -31,8 +31,8 @@ from typing import Any, NoReturn, ParamSpec
 import numpy as np
 
 from dyclu import policies
-from dyclu.batches import BatchPolicy, Decisions, Outcomes
 from dyclu.errors import DycluError
+from dyclu.policies.common.batches import BatchPolicy, Decisions, Outcomes
 from dyclu.policy import Decision, Outcome, Policy
 from dyclu.validation import FloatArray, User
 

@@ -7,22 +7,21 @@ for people and reports; no policy ever reads one back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dyclu.compute import kernels
-from dyclu.validation import FloatArray, User
+from dyclu import kernels
+from dyclu.core.ridge import Scores
+from dyclu.validation import FloatArray, Ids, User
 
 TIE = 1e-9
 """Scores closer than this are equal; the first such arm is taken."""
-
-Ids = NDArray[np.intp]
-
 
 _NO_IDS: Ids = np.empty(0, dtype=np.intp)
 
@@ -87,6 +86,29 @@ class Outcome:
         return not (self.surprised or self.changed)
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a user that a policy noticed.
+
+    Attributes
+    ----------
+    user : str or int
+        Who changed.
+    at : int
+        Number of rewards, of all users, that the policy had learnt by then.
+    before, after : int
+        Ids of the user's data, or model, before and after the change.
+    certainty : float or None
+        Probability that the change is real; None where the policy does not say.
+    """
+
+    user: User
+    at: int
+    before: int
+    after: int
+    certainty: float | None = None
+
+
 @runtime_checkable
 class Policy(Protocol):
     """Chooses arms for users and learns from their rewards; `dyclu.conformance` is its contract."""
@@ -124,4 +146,32 @@ def first_best(scores: FloatArray) -> int:
     >>> first_best(np.array([0.2, 0.5, 0.5 + 1e-12]))
     1
     """
-    return int(kernels().first_best(scores, TIE))
+    return int(kernels.ridge.first_best(scores, TIE))
+
+
+def choose(user: User, scores: Scores) -> Decision:
+    """Return the decision for the arm of the highest mean + width, the first of equals."""
+    theta, means, widths = scores
+    arm, mean, width = kernels.ridge.best_arm(means, widths, TIE)
+    return Decision(user, arm, float(mean), float(width), theta)
+
+
+def optimistic(
+    user: User,
+    theta: FloatArray,
+    inverse: FloatArray,
+    arms: FloatArray,
+    *,
+    alpha: float,
+    beyond: float = math.inf,
+    bold: float = 1.0,
+) -> Decision:
+    """Return what `choose` makes of `ucb`, without the other arms' scores.
+
+    An arm of a variance `beyond` so many times its squared length has a `bold` times larger width.
+
+    >>> optimistic("ana", np.array([1.0, 0.0]), np.eye(2), np.eye(2), alpha=0.5)
+    Decision(user='ana', arm=0, mean=1.0, width=0.5)
+    """
+    arm, mean, width = kernels.ridge.ucb_best(theta, inverse, arms, alpha, TIE, beyond, bold)
+    return Decision(user, arm, mean, width, theta=theta)

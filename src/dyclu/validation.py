@@ -18,6 +18,7 @@ from scipy.linalg.blas import dasum
 from dyclu.errors import KindError, NumberError, OptionError, ShapeError
 
 FloatArray = NDArray[np.float64]
+Ids = NDArray[np.intp]
 User = str | int
 
 LARGEST = 1e40
@@ -92,10 +93,10 @@ def as_arms(arms: ArrayLike, dim: int) -> FloatArray:
     return table
 
 
-def as_context(context: ArrayLike, dim: int, *, flush: bool = True) -> FloatArray:
+def as_context(context: ArrayLike, dim: int, *, zero_tiny: bool = True) -> FloatArray:
     """Return the context of the chosen arm as a fresh ``(dim,)`` array.
 
-    Who says no to `flush` will set features below `SMALLEST` to 0 by a kernel, which is quicker.
+    `zero_tiny=False` skips setting features below `SMALLEST` to 0; the caller must do it.
     """
     vector = as_floats(context, "context", largest=LARGEST_FEATURE)
     if vector.ndim != 1:
@@ -105,7 +106,7 @@ def as_context(context: ArrayLike, dim: int, *, flush: bool = True) -> FloatArra
         )
     if len(vector) != dim:
         raise _wrong_features(vector, dim, "context")
-    return _flushed(vector) if flush else vector
+    return _without_tiny(vector) if zero_tiny else vector
 
 
 def as_reward(reward: Any) -> float:
@@ -156,7 +157,7 @@ def as_contexts(contexts: ArrayLike, users: int, dim: int) -> FloatArray:
         )
     if table.shape[1] != dim:
         raise _wrong_features(table, dim, "contexts")
-    return _flushed(table)
+    return _without_tiny(table)
 
 
 def as_rewards(rewards: ArrayLike, users: int) -> FloatArray:
@@ -179,7 +180,7 @@ def as_observations(X: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]
             f"X has shape {contexts.shape} and y {rewards.shape}, expected (n, d) and (n,), "
             "or (d,) and one number; pass one reward per context"
         )
-    return _flushed(contexts), _flushed(rewards)
+    return _without_tiny(contexts), _without_tiny(rewards)
 
 
 def as_dim(dim: Any) -> int:
@@ -271,7 +272,7 @@ def _copied(value: Any, name: str) -> FloatArray:
     return raw.astype(np.float64, order="C")
 
 
-def _flushed(floats: FloatArray) -> FloatArray:
+def _without_tiny(floats: FloatArray) -> FloatArray:
     floats[np.abs(floats) < _SMALLEST] = 0.0
     return floats
 

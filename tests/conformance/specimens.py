@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyclu.batches import Decisions, Outcomes
+from dyclu.core.stats import Stats
 from dyclu.errors import KindError, ShapeError
+from dyclu.policies.common.batches import Decisions, Outcomes
 from dyclu.policy import Decision, Outcome, first_best
-from dyclu.stats import Stats
 from dyclu.validation import FloatArray, User, as_arms, as_context, as_reward, as_user
 
 DIM = 5

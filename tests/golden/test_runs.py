@@ -6,8 +6,8 @@ import pytest
 
 from dyclu import policies
 from dyclu.sim import Population, play, summary
-from dyclu.sim.jobs import RESULT_VERSION
-from dyclu.sim.paper import PUBLISHED, SETTINGS, contestant
+from dyclu.sim.runs.jobs import RESULT_VERSION
+from dyclu.sim.runs.paper import PUBLISHED, SETTINGS, contestant
 
 SMALL = Population(
     users=12, parameters=3, dim=6, arms=200, offered=8, rounds=150, shortest=50, longest=80
@@ -36,8 +36,8 @@ GOLDEN_VERSION = 3
 
 CHANGED = (
     "the numbers of {name} changed, and stored runs do not know: if that was meant, raise "
-    "RESULT_VERSION in dyclu.sim.jobs, so that sweeps make them anew, and put the new figures and "
-    "the new version here"
+    "RESULT_VERSION in dyclu.sim.runs.jobs, so that sweeps make them anew, and put the new "
+    "figures and the new version here"
 )
 
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import dyclu
-from dyclu import Atlas, chart
-from dyclu.chart import Chart
-from dyclu.shared import NEW
+from dyclu import Atlas
+from dyclu.policies.atlas import tracker as tracker
+from dyclu.policies.atlas.tastes import NEW
+from dyclu.policies.atlas.tracker import Tracker
+from dyclu.policies.atlas.users import NONE
 from dyclu.validation import FloatArray
-from dyclu.whereabouts import NONE
 
 NAMES = "abcdefghij"
 
@@ -23,12 +24,12 @@ NAMES = "abcdefghij"
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make what is rare in a long life common in a short one."""
     for name, value in {"FIRM": 4, "UNUSED": 2, "YOUNG": 3}.items():
-        monkeypatch.setattr(chart, name, value)
+        monkeypatch.setattr(tracker, name, value)
 
 
 def check(policy: Atlas) -> None:
     """Hold the books against each other."""
-    books = policy._chart
+    books = policy._tracker
     models, users = books.models, books.users
     rows = list(users.row.values())
     live = set(models.live.tolist()) - {NEW}
@@ -49,7 +50,7 @@ def check(policy: Atlas) -> None:
     assert sorted(seats + users.seats.free) == list(range(users.seats.rows))
 
 
-def held_at_least(books: Chart, model: int) -> float:
+def held_at_least(books: Tracker, model: int) -> float:
     """Return what users who are there now brought to a model."""
     users = books.users
     guests = [row for row in users.row.values() if users.placed[row] and users.model[row] == model]
@@ -100,4 +101,4 @@ def test_somebody_who_wanders_leaves_few_models_behind() -> None:
             policy.learn("wanderer", x, float(x @ taste + 0.1 * rng.normal()))
             check(policy)
     assert len(policy.changes) >= 10
-    assert sum(model.users == 0 for model in policy.models) <= chart.UNUSED + 1
+    assert sum(model.users == 0 for model in policy.models) <= tracker.UNUSED + 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 from dyclu import Stats, homogeneity, resemblance
-from dyclu.evidence import Prior
+from dyclu.core.evidence import Prior
 from dyclu.validation import FloatArray
 from tests.properties.observations import SEEDS
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dyclu import Noise, Stats, homogeneity
-from dyclu.homogeneity import CANNOT_TELL
+from dyclu.core.homogeneity import CANNOT_TELL
 from tests.properties.observations import (
     SEEDS,
     Array,

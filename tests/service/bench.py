@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from dyclu.service import schema
-from dyclu.service.engine import Engine, Reply
-from dyclu.service.records import Line, encode
+from dyclu.service.disk.journal import Journal
+from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots, recover
+from dyclu.service.engine.engine import Engine, Reply
+from dyclu.service.engine.records import Line, encode
+from dyclu.service.engine.state import State
 from dyclu.service.settings import TenantSettings
-from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, Snapshots, recover
-from dyclu.service.state import State
-from dyclu.service.store import Journal
 
 START = 1_700_000_000.0
 ARMS = [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]

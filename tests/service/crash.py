@@ -23,11 +23,12 @@ from pathlib import Path
 
 from dyclu import policies
 from dyclu.policy import Policy
-from dyclu.service.keys import digest
+from dyclu.service.disk.journal import JournalReader
+from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots, recover
+from dyclu.service.engine.state import State
+from dyclu.service.http.keys import digest
 from dyclu.service.settings import settings
-from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, Snapshots, recover
-from dyclu.service.state import PolicySpec, State
-from dyclu.service.store import JournalReader
+from dyclu.service.spec import PolicySpec
 from tests.service.bench import bits
 from tests.service.crowd import DIM, Client, Witness
 from tests.service.running import process, running, wait_until

@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx
 
-from dyclu.service.app import Service, create_app
-from dyclu.service.serve import bound, server_for
+from dyclu.service.http.app import Service, create_app
+from dyclu.service.http.serve import bound, server_for
 from dyclu.service.settings import Settings, settings
 
 

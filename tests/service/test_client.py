@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from dyclu.client import AsyncClient, Client, ServiceError
-from dyclu.service.calls import CALLS
+from dyclu.service.http.calls import CALLS
 from tests.service.running import Running, process, running, told
 
 ARMS = {"a0": [1, 0], "a1": [0, 1]}

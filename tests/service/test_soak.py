@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.soak import MOST_GROWTH, ROUNDS, soak
 from tests.service.bench import Bench
-from tests.service.test_engine_machine import MEMORY
+from tests.service.engine.test_engine_machine import MEMORY
 
 
 @pytest.mark.parametrize("policy", ["linucb", "atlas"])

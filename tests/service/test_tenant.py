@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dyclu.service.records import encode
+from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS
+from dyclu.service.engine.records import encode
+from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal
-from dyclu.service.snapshot import JOURNAL, SNAPSHOTS
 from dyclu.service.tenant import SWEEP, Tenant
-from dyclu.service.views import Window
-from tests.service.test_erasure import observe, started, tenant
+from tests.service.disk.test_erasure import observe, started, tenant
 
 
 async def killed(served: Tenant) -> None:

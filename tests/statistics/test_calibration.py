@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc
 
 from dyclu import DyClu, Noise, Stats, homogeneity
-from dyclu.theory import alarm_threshold
+from dyclu.core.theory import alarm_threshold
 
 NOISE = 0.4
 REPEATS = 1500

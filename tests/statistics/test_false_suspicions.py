@@ -21,7 +21,9 @@ def test_at_most_two_per_change_that_is_feared(models: int, hazard: float) -> No
     belief, suspicions = certain.copy(), 0
     for x in rng.normal(size=(ROUNDS, DIM)) / 2:
         y = float(x @ theta[1] + NOISE * rng.normal())
-        kernels.follow(theta, exact, count, entering, belief, 1, x, y, NOISE**2, 0.09, hazard, 0.0)
+        kernels.atlas.follow(
+            theta, exact, count, entering, belief, 1, x, y, NOISE**2, 0.09, hazard, 0.0
+        )
         if belief[1] < 0.5:
             suspicions, belief = suspicions + 1, certain.copy()
     # Suspicions renew themselves at no more than this rate; three deviations on top.

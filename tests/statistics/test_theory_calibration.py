@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dyclu import theory
-from dyclu.stats import Stats
+from dyclu.core import theory
+from dyclu.core.stats import Stats
 
 TRIALS = 20_000
 

@@ -19,8 +19,8 @@ from benchmarks.tables import as_json, figures, markdown, read_group, sections, 
 from benchmarks.timing import interleaved
 from benchmarks.turns import Turn, block_steps, serve, slices, steps, turn
 from dyclu import Atlas, DyClu, LinUCB
-from dyclu.homogeneity import homogeneity
-from dyclu.sim.population import Population
+from dyclu.core.homogeneity import homogeneity
+from dyclu.sim.worlds.population import Population
 from dyclu.storage import read
 
 ROOT = Path(__file__).parent.parent.parent
@@ -92,7 +92,7 @@ def test_drawn_books_are_what_learning_would_give() -> None:
         assert stats.rank == book.rank[id] == 25
         np.testing.assert_allclose(book.theta[id], stats.theta, rtol=1e-9)
         np.testing.assert_allclose(book.inverse[id] @ stats.gram, np.eye(25), atol=1e-9)
-        assert book.spread[id] >= np.linalg.norm(book.inverse[id], 2)
+        assert book.inverse_bound[id] >= np.linalg.norm(book.inverse[id], 2)
     # The residual over σ² is χ² with Σ(n − d) degrees of freedom: relative deviation √(2/df),
     # here 0.003; five of these.
     left = sum(book.stats(id).residual for id in range(300))

@@ -1,4 +1,4 @@
-"""`dyclu plan`: the numbers of `dyclu.sim.plan`, as people and as machines read them."""
+"""`dyclu plan`: the numbers of `dyclu.core.planning`, as people and as machines read them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import dyclu
 from dyclu.cli import app
-from dyclu.sim.plan import Plan
+from dyclu.core.planning import Plan
 
 OPTIONS = ["--dim=5", "--noise=0.2", "--gap=1.1", "--window=30"]
 PLAN = Plan(dim=5, noise=0.2, separation=1.1, window=30)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dyclu.models import Models
-from dyclu.segments import Segments
+from dyclu.policies.common.models import Models
+from dyclu.policies.dyclu.segments import SegmentTable
 from dyclu.validation import FloatArray
 
 DIM = 8
@@ -77,7 +77,7 @@ def test_a_segment_that_lives_long_keeps_its_estimate(
     if (kind, rounds) == ("very collinear", 1_000_000):
         request.applymarker(pytest.mark.xfail(strict=True, reason=BEYOND_ROUNDING))
     rng = np.random.default_rng(1)
-    book = Segments(DIM)
+    book = SegmentTable(DIM)
     row, taste, worst = book.start("ana"), rng.normal(size=DIM), 0.0
     for block in range(rounds // 1000):
         X = contexts(rng, kind if block == 0 or kind != "fading" else "plain", 1000)
@@ -109,7 +109,7 @@ def test_a_ridge_model_that_lives_long_keeps_its_estimate(kind: str, rounds: int
 def test_scales_that_grow_by_the_way_leave_an_estimate_exact(decades: int) -> None:
     """While an inverse shrinks, what rounding has added to it must shrink with it."""
     rng = np.random.default_rng(3)
-    book, models = Segments(3), Models(3, ridge=0.1)
+    book, models = SegmentTable(3), Models(3, ridge=0.1)
     for age in range(500):
         x = rng.normal(size=3) * 10.0 ** (decades * (age / 250 - 1))
         y = float(x.sum() + 0.1 * rng.normal())

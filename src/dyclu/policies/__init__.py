@@ -13,11 +13,11 @@ from typing import Any
 
 from dyclu.errors import ForeignFile, OptionError
 from dyclu.policies.adts import AdTS
-from dyclu.policies.atlas import Atlas
+from dyclu.policies.atlas.policy import Atlas
 from dyclu.policies.club import Club
 from dyclu.policies.discounted import DiscountedLinUCB
 from dyclu.policies.dlinucb import DLinUCB
-from dyclu.policies.dyclu import DyClu
+from dyclu.policies.dyclu.policy import DyClu
 from dyclu.policies.linucb import LinUCB
 from dyclu.policies.oracle import Oracle
 from dyclu.policies.sclub import Sclub

@@ -17,17 +17,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.lapack import dpotrf
 
-from dyclu import columns
-from dyclu.batches import OneByOne
-from dyclu.chance import Chance, Seed
-from dyclu.columns import Columns
-from dyclu.cusum import change_point, p_value
+from dyclu.core.cusum import change_point, p_value
+from dyclu.core.noise import Noise
+from dyclu.core.randomness import Chance, Seed
+from dyclu.core.ridge import solve
+from dyclu.core.stats import Stats
 from dyclu.errors import OptionError
-from dyclu.models import Models
-from dyclu.noise import Noise
+from dyclu.policies.common import columns
+from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.columns import Columns
+from dyclu.policies.common.models import Models
 from dyclu.policy import Decision, Outcome, described, first_best
-from dyclu.ridge import solve
-from dyclu.stats import Stats
 from dyclu.storage import Saved, write
 from dyclu.validation import (
     FloatArray,
@@ -265,7 +265,7 @@ class _Past:
             "distances": ((series,), np.float64),
             "measured": ((), np.int64),
         }
-        columns.lay(self, self._columns)
+        columns.create(self, self._columns)
 
     def make_room(self, rows: int) -> None:
         """Have at least this many rows."""

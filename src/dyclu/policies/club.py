@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dyclu.batches import OneByOne
-from dyclu.models import Models
-from dyclu.policy import Decision, Ids, Outcome, described
-from dyclu.ridge import Scores, choose, pooled_scores
+from dyclu.core.ridge import Scores, pooled_scores
+from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.models import Models
+from dyclu.policy import Decision, Outcome, choose, described
 from dyclu.storage import Saved, write
 from dyclu.validation import (
     FloatArray,
+    Ids,
     User,
     as_arms,
     as_context,

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyclu import columns
-from dyclu.batches import OneByOne
-from dyclu.columns import Columns
+from dyclu.core.noise import Noise
+from dyclu.core.ridge import solve, ucb
 from dyclu.errors import OptionError
-from dyclu.noise import Noise
-from dyclu.policy import Decision, Outcome, described
-from dyclu.ridge import choose, solve, ucb
+from dyclu.policies.common import columns
+from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.columns import Columns
+from dyclu.policy import Decision, Outcome, choose, described
 from dyclu.storage import Saved, write
 from dyclu.validation import (
     FloatArray,
@@ -111,7 +111,7 @@ class DiscountedLinUCB(OneByOne):
             "_residual": (scalar, np.float64),
             "_df": (scalar, np.float64),
         }
-        columns.lay(self, self._columns)
+        columns.create(self, self._columns)
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose the arm of the highest upper confidence bound; changes nothing."""

@@ -18,18 +18,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from dyclu import columns
-from dyclu.batches import OneByOne
-from dyclu.columns import Columns
+from dyclu.core.noise import Noise, kept_variance
+from dyclu.core.theory import exploration
 from dyclu.errors import OptionError
-from dyclu.models import Models
-from dyclu.noise import Noise, kept_variance
-from dyclu.policy import Decision, Ids, Outcome, described, no_ids
-from dyclu.ridge import choose
+from dyclu.policies.common import columns
+from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.columns import Columns
+from dyclu.policies.common.models import Models
+from dyclu.policy import Decision, Outcome, choose, described, no_ids
 from dyclu.storage import Saved, write
-from dyclu.theory import exploration
 from dyclu.validation import (
     FloatArray,
+    Ids,
     User,
     as_arms,
     as_context,
@@ -231,7 +231,7 @@ class _Slaves:
             "judged": ((), np.int64),
             "failures": ((window,), np.bool_),
         }
-        columns.lay(self, self._columns)
+        columns.create(self, self._columns)
         # d(m) of the paper by the number of entries in the window. Of a slave never judged nothing
         # is known: it is tried at once.
         entries = np.arange(1, window + 1)

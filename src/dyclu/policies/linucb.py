@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyclu.batches import Decisions, Outcomes
-from dyclu.models import Models
-from dyclu.noise import Noise
-from dyclu.policy import Decision, Outcome, described
-from dyclu.ridge import choose
+from dyclu.core.noise import Noise
+from dyclu.core.theory import exploration
+from dyclu.policies.common.batches import Decisions, Outcomes
+from dyclu.policies.common.models import Models
+from dyclu.policy import Decision, Outcome, choose, described
 from dyclu.storage import Saved, write
-from dyclu.theory import exploration
 from dyclu.validation import (
     User,
     as_arms,
@@ -109,7 +108,7 @@ class LinUCB:
         table, values = as_contexts(contexts, len(names), self.dim), as_rewards(rewards, len(names))
         rows = np.array([self._models.of(self._key(user)) for user in names], dtype=np.intp)
         self._models.add_many(rows, table, values)
-        return Outcomes.calm(names)
+        return Outcomes.uneventful(names)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyclu.batches import OneByOne
+from dyclu.core.noise import Noise
+from dyclu.core.theory import exploration
 from dyclu.errors import KindError
-from dyclu.models import Models
-from dyclu.noise import Noise
-from dyclu.policy import Decision, Outcome, described
-from dyclu.ridge import choose
+from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.models import Models
+from dyclu.policy import Decision, Outcome, choose, described
 from dyclu.storage import Saved, write
-from dyclu.theory import exploration
 from dyclu.validation import (
     User,
     as_arms,

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dyclu import columns
-from dyclu.batches import OneByOne
-from dyclu.columns import Columns
-from dyclu.models import Models
-from dyclu.policy import Decision, Ids, Outcome, described, no_ids
-from dyclu.ridge import choose
+from dyclu.policies.common import columns
+from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.columns import Columns
+from dyclu.policies.common.models import Models
+from dyclu.policy import Decision, Outcome, choose, described, no_ids
 from dyclu.storage import Saved, write
 from dyclu.validation import (
     FloatArray,
+    Ids,
     User,
     as_arms,
     as_context,
@@ -103,7 +103,7 @@ class Sclub(OneByOne):
             "_noted_theta": ((self.dim,), np.float64),
             "_noted_count": ((), np.int64),
         }
-        columns.lay(self, self._columns)
+        columns.create(self, self._columns)
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose the arm of the highest upper confidence bound; changes nothing."""

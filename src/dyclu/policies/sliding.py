@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dyclu import columns
-from dyclu.batches import OneByOne
-from dyclu.columns import Columns
-from dyclu.models import REFRESH
-from dyclu.noise import Noise
-from dyclu.policy import Decision, Outcome, described
-from dyclu.ridge import choose, solve, ucb
+from dyclu.core.noise import Noise
+from dyclu.core.ridge import solve, ucb
+from dyclu.policies.common import columns
+from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.columns import Columns
+from dyclu.policies.common.models import REFRESH
+from dyclu.policy import Decision, Outcome, choose, described
 from dyclu.storage import Saved, write
 from dyclu.validation import (
     FloatArray,
@@ -100,7 +100,7 @@ class SlidingLinUCB(OneByOne):
             "_inverse": ((self.dim, self.dim), np.float64),
             "_theta": ((self.dim,), np.float64),
         }
-        columns.lay(self, self._columns)
+        columns.create(self, self._columns)
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose the arm of the highest upper confidence bound; changes nothing."""

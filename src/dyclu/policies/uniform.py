@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyclu.batches import OneByOne
-from dyclu.chance import Chance, Seed
+from dyclu.core.randomness import Chance, Seed
+from dyclu.policies.common.batches import OneByOne
 from dyclu.policy import Decision, Outcome, described
 from dyclu.storage import Saved, write
 from dyclu.validation import as_arms, as_context, as_dim, as_reward, as_user

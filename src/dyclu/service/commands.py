@@ -82,7 +82,7 @@ def serve(
     Settings come from flags, then from variables (DYCLU_PORT), then from a TOML file. Several
     tenants, keys and limits are set up in the file. Stop it with Ctrl-C or SIGTERM, or kill it.
     """
-    from dyclu.service.serve import serve as run
+    from dyclu.service.http.serve import serve as run
     from dyclu.service.settings import described, settings
 
     flags = {
@@ -102,7 +102,7 @@ def key(
     """Make an API key: the key for the caller, its digest for the settings."""
     from typing import get_args
 
-    from dyclu.service.keys import digest, new_key
+    from dyclu.service.http.keys import digest, new_key
     from dyclu.service.schema import Role
 
     if role not in get_args(Role):
@@ -136,10 +136,10 @@ def replay(
     """
     import json
 
-    from dyclu.service.replay import replay as run
+    from dyclu.service.disk.journal import JournalReader
     from dyclu.service.settings import as_options
-    from dyclu.service.state import PolicySpec
-    from dyclu.service.store import JournalReader
+    from dyclu.service.spec import PolicySpec
+    from dyclu.service.tools.replay import replay as run
 
     reader = JournalReader(journal)
     noted = reader.facts().served
@@ -168,8 +168,8 @@ def export(
     One row per decision or observation, with its reward if there is one yet. Reads only; the
     service may go on.
     """
-    from dyclu.service.export import export as run
-    from dyclu.service.store import JournalReader
+    from dyclu.service.disk.journal import JournalReader
+    from dyclu.service.tools.export import export as run
 
     reader = JournalReader(journal)
     with _bar("exporting", reader.last()) as progress:
@@ -210,7 +210,7 @@ def loadtest(
     import asyncio
     import json
 
-    from dyclu.service.loadtest import Load, load
+    from dyclu.service.tools.loadtest import Load, load
 
     wanted = Load(
         users=users, tastes=tastes, arms=arms, noise=noise, clients=clients, seconds=seconds,

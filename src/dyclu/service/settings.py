@@ -34,7 +34,7 @@ from msgspec import Meta, Struct
 
 from dyclu.errors import FileError, OptionError
 from dyclu.service.schema import ID, Mode, Role
-from dyclu.service.state import PolicySpec
+from dyclu.service.spec import PolicySpec
 
 DEFAULT = "default"
 TAKEN = frozenset({"lock", "lost+found"})

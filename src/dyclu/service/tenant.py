@@ -19,16 +19,16 @@ import msgspec
 
 from dyclu.errors import FileError
 from dyclu.service import schema
-from dyclu.service.choosing import ranking
-from dyclu.service.commit import Committer, unavailable
-from dyclu.service.engine import Engine, InFlight, Reply
-from dyclu.service.judging import judged_arms
-from dyclu.service.records import encode
+from dyclu.service.disk.commit import Committer, unavailable
+from dyclu.service.disk.journal import Journal, JournalReader
+from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots, recover
+from dyclu.service.engine.choosing import ranking
+from dyclu.service.engine.engine import Engine, InFlight, Reply
+from dyclu.service.engine.judging import judged_arms
+from dyclu.service.engine.records import encode
+from dyclu.service.engine.state import State
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import TenantSettings
-from dyclu.service.snapshot import JOURNAL, SNAPSHOTS, Snapshots, recover
-from dyclu.service.state import State
-from dyclu.service.store import Journal, JournalReader
 from dyclu.storage import make_folder, sync_folder
 
 LOG = logging.getLogger("dyclu.service")
@@ -330,7 +330,7 @@ class Tenant:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "dyclu.service.snapshot",
+            "dyclu.service.disk.snapshots",
             str(self.folder),
             json.dumps(asdict(self._spec)),
             # It ends when this process does, which closes the pipe.

@@ -5,9 +5,9 @@
 12
 """
 
-from dyclu.sim.measures import Detections, Summary, detections, regret, summary
-from dyclu.sim.play import Run, play
-from dyclu.sim.population import Population, Round, Seed, World
+from dyclu.sim.runs.measures import Detections, Summary, detections, regret, summary
+from dyclu.sim.runs.play import Run, play
+from dyclu.sim.worlds.population import Population, Round, Seed, World
 
 __all__ = [
     "Detections",

@@ -8,12 +8,12 @@ import pytest
 from scipy.special import ndtr
 
 from dyclu import conformance
-from dyclu.cusum import p_value
+from dyclu.core.cusum import p_value
+from dyclu.core.homogeneity import homogeneity
+from dyclu.core.stats import Stats
 from dyclu.errors import KindError, OptionError
-from dyclu.homogeneity import homogeneity
-from dyclu.models import REFRESH
 from dyclu.policies.adts import AdTS, _root, distance
-from dyclu.stats import Stats
+from dyclu.policies.common.models import REFRESH
 from dyclu.storage import read
 from dyclu.validation import FloatArray
 

@@ -9,11 +9,11 @@ import pytest
 from dyclu import LinUCB
 from dyclu.conformance import check_policy
 from dyclu.errors import OptionError
-from dyclu.models import REFRESH
 from dyclu.policies.club import Club
+from dyclu.policies.common.models import REFRESH
 from dyclu.policy import Policy
-from dyclu.sim.play import play
-from dyclu.sim.population import Population, World
+from dyclu.sim.runs.play import play
+from dyclu.sim.worlds.population import Population, World
 from dyclu.storage import read
 from dyclu.validation import FloatArray
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from dyclu import conformance
+from dyclu.core.theory import exploration
 from dyclu.errors import OptionError
-from dyclu.models import REFRESH
+from dyclu.policies.common.models import REFRESH
 from dyclu.policies.dlinucb import MOST_SLAVES, DLinUCB, _Slaves
 from dyclu.storage import read
-from dyclu.theory import exploration
 
 
 @pytest.mark.parametrize("noise", [None, 0.1])

@@ -7,9 +7,9 @@ import pytest
 
 import dyclu
 from dyclu import LinUCB
+from dyclu.core.theory import exploration
 from dyclu.errors import OptionError
-from dyclu.models import REFRESH
-from dyclu.theory import exploration
+from dyclu.policies.common.models import REFRESH
 
 
 def test_each_user_has_a_model_and_one_shared_has_all() -> None:

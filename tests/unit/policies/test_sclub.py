@@ -15,8 +15,8 @@ from dyclu.conformance import check_policy
 from dyclu.errors import OptionError
 from dyclu.policies.sclub import Sclub
 from dyclu.policy import Policy
-from dyclu.sim.play import play
-from dyclu.sim.population import Population
+from dyclu.sim.runs.play import play
+from dyclu.sim.worlds.population import Population
 from dyclu.storage import read
 from dyclu.validation import FloatArray
 

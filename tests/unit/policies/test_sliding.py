@@ -9,7 +9,7 @@ import pytest
 from dyclu import LinUCB
 from dyclu.conformance import check_policy
 from dyclu.errors import OptionError
-from dyclu.models import REFRESH
+from dyclu.policies.common.models import REFRESH
 from dyclu.policies.sliding import SlidingLinUCB, _put_in, _take_out
 from dyclu.storage import read
 from dyclu.validation import FloatArray

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dyclu import Uniform
-from dyclu.chance import Seed
+from dyclu.core.randomness import Seed
 from dyclu.errors import KindError, OptionError
 
 

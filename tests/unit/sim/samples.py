@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dyclu.sim import paper
-from dyclu.sim.records import Result, Timing
+from dyclu.sim.runs import paper
+from dyclu.sim.runs.records import Result, Timing
 
 FACTS = {"command": "dyclu simulate"}
 

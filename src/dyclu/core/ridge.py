@@ -1,0 +1,77 @@
+"""Ridge regression and optimism: Eq. (2), the only copy of the arm-choice formula.
+
+Statistics ``(A, b)`` of any set of observations, with ``A_λ = A + λI``:
+the estimate is ``θ̂ = A_λ⁻¹ b``, and an arm `x` is worth at most ``xᵀθ̂ + α √(xᵀ A_λ⁻¹ x)``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg.lapack import dposv
+
+from dyclu import kernels
+from dyclu.core.stats import Stats
+from dyclu.validation import FloatArray
+
+
+class Scores(NamedTuple):
+    """Estimates for K arms.
+
+    Attributes
+    ----------
+    theta : array of shape (dim,)
+        The ridge estimate ``θ̂``.
+    mean, width : arrays of shape (K,)
+        ``xᵀθ̂`` and ``α √(xᵀ A_λ⁻¹ x)`` of every arm.
+    """
+
+    theta: FloatArray
+    mean: FloatArray
+    width: FloatArray
+
+
+def scores(stats: Stats, arms: FloatArray, *, ridge: float, alpha: float) -> Scores:
+    """Return estimate, means and widths for all arms ``(K, dim)``, with one factorisation.
+
+    >>> answer = scores(Stats.of([1.0, 0.0], 2.0), np.eye(2), ridge=1.0, alpha=1.0)
+    >>> answer.mean, (answer.width ** 2).round(9)
+    (array([1., 0.]), array([0.5, 1. ]))
+    """
+    # Copies, because read-only arrays are another type to a kernel.
+    gram, moment = stats.gram.copy(), stats.moment.copy()
+    return pooled_scores(gram, moment, arms, ridge=ridge, alpha=alpha)
+
+
+def pooled_scores(
+    gram: FloatArray, moment: FloatArray, arms: FloatArray, *, ridge: float, alpha: float
+) -> Scores:
+    """Return the same for the sums of contexts and rewards, ``(A, b)``."""
+    answer = Scores(np.empty(len(moment)), np.empty(len(arms)), np.empty(len(arms)))
+    if kernels.ridge.ridge_scores(
+        gram, moment, arms, ridge, alpha, answer.theta, answer.mean, answer.width
+    ):
+        return answer
+    inverse = solve(gram, np.eye(len(gram)), ridge=ridge)
+    return ucb(inverse @ moment, inverse, arms, alpha=alpha)
+
+
+def ucb(theta: FloatArray, inverse: FloatArray, arms: FloatArray, *, alpha: float) -> Scores:
+    """Return the scores for an estimate and ``A_λ⁻¹``."""
+    answer = Scores(theta, np.empty(len(arms)), np.empty(len(arms)))
+    kernels.ridge.ucb(theta, inverse, arms, alpha, answer.mean, answer.width, math.inf, 1.0)
+    return answer
+
+
+def solve(gram: FloatArray, right: FloatArray, *, ridge: float) -> FloatArray:
+    """Return ``(A + λI)⁻¹ R`` for right-hand sides `R` of shape (dim, n)."""
+    matrix = gram.copy()
+    matrix.flat[:: len(gram) + 1] += ridge
+    _, solution, failed = dposv(matrix, right)
+    if not failed:
+        return np.asarray(solution)
+    # Scales so far apart that rounding swallowed λ: no eigenvalue of A_λ is truly below it.
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(vectors @ ((vectors.T @ right) / np.maximum(values, ridge)[:, None]))

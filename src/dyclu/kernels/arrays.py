@@ -1,0 +1,48 @@
+"""Groups of arrays that kernels take as one argument. This file does not need numba."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dyclu.validation import FloatArray, Ids
+
+
+class ModelArrays(NamedTuple):
+    """Ridge models, one per row: sums, ``A_λ⁻¹`` and ``θ̂``."""
+
+    gram: FloatArray
+    moment: FloatArray
+    energy: FloatArray
+    counts: Ids
+    inverse: FloatArray
+    theta: FloatArray
+
+
+class SegmentArrays(NamedTuple):
+    """DyClu's segments, one per row; `policies.dyclu.segments.Segments` describes the columns."""
+
+    gram: FloatArray
+    moment: FloatArray
+    energy: FloatArray
+    counts: Ids
+    inverse: FloatArray
+    theta: FloatArray
+    theta_head: FloatArray
+    inverse_bound: FloatArray
+    growth: FloatArray
+    rank: Ids
+
+
+class Known(NamedTuple):
+    """Rows that were alike before, in order, and a bound (3 numbers) for each pair."""
+
+    rows: Ids
+    bounds: FloatArray
+
+
+class Found(NamedTuple):
+    """Arrays that `compare` writes to: rows that are alike, their bounds, rows left undecided."""
+
+    alike: Ids
+    bounds: FloatArray
+    undecided: Ids

@@ -1,0 +1,290 @@
+"""Atlas: the distinct tastes of a population as shared models, and where on them each user is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dyclu import kernels
+from dyclu.core.evidence import Prior
+from dyclu.policies.atlas.stream import StreamStatistics
+from dyclu.policies.atlas.tastes import NEW
+from dyclu.policies.atlas.tracker import Tracker
+from dyclu.policies.atlas.users import NONE
+from dyclu.policies.atlas.views import Location, Model
+from dyclu.policies.common.batches import Decisions, Outcomes
+from dyclu.policy import Change, Decision, Outcome, described, optimistic
+from dyclu.storage import Saved, write
+from dyclu.validation import (
+    SMALLEST,
+    FloatArray,
+    User,
+    as_arms,
+    as_context,
+    as_contexts,
+    as_dim,
+    as_positive,
+    as_probability,
+    as_reward,
+    as_rewards,
+    as_tables,
+    as_user,
+    as_users,
+    as_whole,
+)
+
+BOLD = 2.0
+"""How many standard deviations an arm is given credit for that has never been tried."""
+
+LONGEST_LAG = 1000
+"""Most rewards that may wait: each is kept, for every user."""
+
+
+class Atlas:
+    """Keeps the distinct tastes of a population, and says of each user where among them they are.
+
+    A user begins *on probation*: after each reward their segment is put where the evidence is
+    largest, with those it resembles or on a model of its own. Once that is certain and the model
+    is established, the user is *located*: only a belief over the models is followed, at a cost that
+    does not depend on how many users there are. A reward that another model explains better puts
+    them on probation again, with the rewards since the likely change.
+
+    Noise, prior, and the chances of changes, of strays and of new tastes are learnt
+    (`StreamStatistics`).
+
+    Parameters
+    ----------
+    dim : int
+        Number of features of a context.
+    noise : float or None
+        Standard deviation σ of the rewards' noise; None estimates it from errors of prediction.
+    alpha : float
+        How many posterior standard deviations an arm is given credit for; one that was never tried
+        is given 2 at least. Raise it, to 1 or so, where arms have few features in common (one-hot
+        vectors): what is learnt of one tells nothing of the others then.
+    certainty : float
+        Belief from which on a user counts as located, and evidence asked of merging and splitting.
+        Raise it where confusing two similar tastes is dear.
+    lag : int
+        How many rewards of a located user wait before they are credited to the model, so that a
+        change does not soil it. Raise it where changes are hard to see.
+
+    Examples
+    --------
+    >>> policy = Atlas(2, noise=0.1)
+    >>> arms = [[1.0, 0.0], [0.0, 1.0]]
+    >>> for _ in range(4):
+    ...     outcome = policy.learn("ana", arms[0], 1.0)
+    ...     outcome = policy.learn("ana", arms[1], 0.1)
+    >>> policy.locate("ana").located, len(policy.models)
+    (True, 1)
+    >>> policy.decide("ana", arms).arm
+    0
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        noise: float | None = None,
+        alpha: float = 0.25,
+        certainty: float = 0.99,
+        lag: int = 4,
+    ) -> None:
+        self.dim = as_dim(dim)
+        self.alpha = as_positive(alpha, "alpha")
+        self.certainty = as_probability(certainty, "certainty")
+        self.lag = as_whole(lag, "lag", least=0, most=LONGEST_LAG)
+        self._told = None if noise is None else as_positive(noise, "noise")
+        told = None if self._told is None else self._told**2
+        self._tracker = Tracker(self.dim, told=told, certainty=self.certainty, lag=self.lag)
+        self._bold = max(BOLD / self.alpha, 1.0)
+        self._moves: list[Change] = []
+        self._told_moves: tuple[Change, ...] = ()
+
+    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+        """Choose an arm by the models the user may be on, as far as each is believed in."""
+        return self._choose(as_user(user), as_arms(arms, self.dim))
+
+    def _choose(self, user: User, arms: FloatArray) -> Decision:
+        theta, inverse, beyond = self._tracker.view(self._tracker.users.row.get(user, NONE))
+        alpha = self.alpha * self.noise
+        return optimistic(user, theta, inverse, arms, alpha=alpha, beyond=beyond, bold=self._bold)
+
+    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        """Take in the reward of the chosen context."""
+        user, x, y = (
+            as_user(user),
+            as_context(context, self.dim, zero_tiny=False),
+            as_reward(reward),
+        )
+        return Outcome(user, *self._take_in(user, x, y))
+
+    def _take_in(self, user: User, x: FloatArray, y: float) -> tuple[bool, bool]:
+        """Learn of a reward that was judged; tell whether it was a stray, or showed a change."""
+        tracker, users = self._tracker, self._tracker.users
+        row = users.row.get(user, NONE)
+        if row == NONE:
+            row = users.welcome(user, tracker.clock)
+        tracker.clock += 1
+        length = kernels.atlas.zero_tiny(x, SMALLEST)
+        if length == 0.0:  # no taste explains it, and it tells nothing of any
+            return False, False
+        tracker.record(y, length)
+        located = users.seat[row] == NONE
+        surprised, changed = (tracker.follow if located else tracker.probe)(row, x, y, length)
+        if changed:
+            self._moves.append(Change(user, tracker.clock, *tracker.moved))
+        return surprised, changed
+
+    def decide_many(self, users: Iterable[Hashable], arms: ArrayLike) -> Decisions:
+        """Choose one row of each table of `arms` (n, K, dim), for n users; changes nothing."""
+        names = as_users(users)
+        tables = as_tables(arms, len(names), self.dim)
+        homes = self._tracker.homes(names)
+        answer, sure = Decisions.blank(names), np.flatnonzero(homes != NONE)
+        answer.arm[sure], answer.mean[sure], answer.width[sure] = self._tracker.models.choose_many(
+            homes[sure],
+            tables[sure],
+            alpha=self.alpha * self.noise,
+            beyond=self._tracker.untried,
+            bold=self._bold,
+        )
+        for i in np.flatnonzero(homes == NONE).tolist():
+            one = self._choose(names[i], tables[i])
+            answer.arm[i], answer.mean[i], answer.width[i] = one.arm, one.mean, one.width
+        return answer
+
+    def learn_many(
+        self, users: Iterable[Hashable], contexts: ArrayLike, rewards: ArrayLike
+    ) -> Outcomes:
+        """Take in the rewards (n,) of the chosen contexts (n, dim), in their order."""
+        names = as_users(users)
+        table, values = as_contexts(contexts, len(names), self.dim), as_rewards(rewards, len(names))
+        answer = Outcomes.uneventful(names)
+        for i, (user, x, y) in enumerate(zip(names, table, values.tolist(), strict=True)):
+            answer.surprised[i], answer.changed[i] = self._take_in(user, x, y)
+        return answer
+
+    @property
+    def noise(self) -> float:
+        """The noise's standard deviation: as estimated so far, or as told.
+
+        Noise that was told counts as at least a millionth of the rewards, and at most a million.
+        """
+        return math.sqrt(self._tracker.models.prior.noise_variance)
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The established models, oldest first."""
+        models = self._tracker.models
+        return tuple(
+            Model(
+                id=int(models.id[row]),
+                size=round(models.count[row]),
+                estimate=models.theta[row].copy(),
+                users=int(models.users[row]),
+                founded=int(models.founded[row]),
+                visited=int(models.visited[row]),
+            )
+            for row in sorted(models.established.tolist(), key=lambda row: int(models.id[row]))
+        )
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """All changes noticed so far, oldest first."""
+        if len(self._told_moves) != len(self._moves):
+            self._told_moves = tuple(self._moves)
+        return self._told_moves
+
+    def locate(self, user: Hashable) -> Location:
+        """Return where a user is; somebody never seen is on no model yet."""
+        user, models, users = as_user(user), self._tracker.models, self._tracker.users
+        row = users.row.get(user, NONE)
+        if row == NONE or (users.model[row] == NONE and row not in users.doubts):
+            since = self._tracker.clock if row == NONE else int(users.since[row])
+            return Location(user, None, False, since, {}, 1.0)
+        weight = users.belief(row)
+        likely = {int(models.id[k]): float(weight[k]) for k in models.live[1:] if weight[k] > 1e-3}
+        model = int(users.model[row])
+        return Location(
+            user,
+            int(models.id[model]) if model != NONE else None,
+            bool(users.seat[row] == NONE),
+            int(users.since[row]),
+            likely,
+            float(weight[NEW]),
+        )
+
+    def forget(self, user: Hashable) -> None:
+        """Remove a user: name, belief and observations, and their share of the model they are on.
+
+        Of a located user that share is known by its count and by what the model left unexplained;
+        its contexts count as average ones. It is taken out of the model they are on, and of the one
+        they are suspected of having left. What models they were on before that have taken in stays,
+        and so does what was learnt of the noise and the prior.
+        """
+        user = as_user(user)
+        row = self._tracker.users.row.get(user, NONE)
+        if row == NONE:
+            return
+        self._tracker.forget(row)
+        self._moves = [move for move in self._moves if move.user != user]
+        self._told_moves = ()
+        self._tracker.users.dismiss(user)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+        models, model_arrays = self._tracker.models.dump()
+        users, user_arrays = self._tracker.users.dump()
+        prior = self._tracker.models.prior
+        state = {
+            "models": models,
+            "users": users,
+            "rates": self._tracker.stream.dump(),
+            "spread": prior.variance,
+            "noise": prior.noise_variance,
+            "clock": self._tracker.clock,
+            "retune_at": self._tracker.retune_at,
+            "moves": [[m.user, m.at, m.before, m.after, m.certainty] for m in self._moves],
+        }
+        arrays = {f"model_{name}": array for name, array in model_arrays.items()}
+        arrays |= {f"user_{name}": array for name, array in user_arrays.items()}
+        write(path, Saved("Atlas", self._options(), state, arrays | {"mean": prior.mean}))
+
+    @classmethod
+    def restore(cls, saved: Saved) -> Atlas:
+        """Return the policy that was saved."""
+        policy, state, arrays = cls(**saved.options), saved.state, saved.arrays
+        prior = Prior(arrays["mean"], state["spread"], state["noise"])
+        policy._tracker.stream = StreamStatistics(**state["rates"])
+        policy._tracker.models.fill(state["models"], _part(arrays, "model_"), prior)
+        policy._tracker.users.fill(state["users"], _part(arrays, "user_"))
+        policy._tracker.clock, policy._tracker.retune_at = state["clock"], state["retune_at"]
+        policy._moves = [Change(*move) for move in state["moves"]]
+        return policy
+
+    def __repr__(self) -> str:
+        return described("Atlas", self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "dim": self.dim,
+            "noise": self._told,
+            "alpha": self.alpha,
+            "certainty": self.certainty,
+            "lag": self.lag,
+        }
+
+
+def _part(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,155 @@
+"""Many users at once: arrays in, arrays out, and the same answers as one call after the other.
+
+``decide_many`` answers each question as `decide` would, all of them before anything is learnt.
+``learn_many`` takes the rewards in their order, as so many calls of `learn` would, but judges the
+whole batch first: one bad number, and nothing has been learnt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dyclu.policy import Decision, Outcome, Policy
+from dyclu.validation import (
+    FloatArray,
+    Ids,
+    User,
+    as_contexts,
+    as_rewards,
+    as_tables,
+    as_users,
+)
+
+NO_SEGMENT = -1
+"""Where a policy keeps no segments."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decisions:
+    """What `decide_many` answers: row `i` is the `Decision` for the i-th user.
+
+    Attributes
+    ----------
+    users : tuple of str or int
+        Who is served.
+    arm : int array of shape (n,)
+        Index of the chosen arm of each.
+    mean, width : arrays of shape (n,)
+        As in `Decision`.
+    """
+
+    users: tuple[User, ...]
+    arm: Ids
+    mean: FloatArray
+    width: FloatArray
+
+    @classmethod
+    def blank(cls, users: Sequence[User]) -> Decisions:
+        """Return as many decisions as there are users, to be filled in."""
+        n = len(users)
+        return cls(tuple(users), np.empty(n, np.intp), np.empty(n), np.empty(n))
+
+    @classmethod
+    def of(cls, decisions: Iterable[Decision]) -> Decisions:
+        """Return single decisions, side by side."""
+        single = tuple(decisions)
+        return cls(
+            tuple(decision.user for decision in single),
+            np.array([decision.arm for decision in single], dtype=np.intp),
+            np.array([decision.mean for decision in single], dtype=np.float64),
+            np.array([decision.width for decision in single], dtype=np.float64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcomes:
+    """What `learn_many` answers: row `i` is the `Outcome` of the i-th reward.
+
+    Attributes
+    ----------
+    users : tuple of str or int
+        Whose rewards they were.
+    surprised, changed : bool arrays of shape (n,)
+        As in `Outcome`.
+    segment : int array of shape (n,)
+        As in `Outcome`; `NO_SEGMENT` where a policy keeps none.
+    """
+
+    users: tuple[User, ...]
+    surprised: NDArray[np.bool_]
+    changed: NDArray[np.bool_]
+    segment: Ids
+
+    @classmethod
+    def uneventful(cls, users: Sequence[User]) -> Outcomes:
+        """Return the outcomes of a policy that is never surprised and keeps no segments."""
+        n = len(users)
+        return cls(tuple(users), np.zeros(n, bool), np.zeros(n, bool), np.full(n, NO_SEGMENT))
+
+    @classmethod
+    def of(cls, outcomes: Iterable[Outcome]) -> Outcomes:
+        """Return single outcomes, side by side."""
+        single = tuple(outcomes)
+        segments = (outcome.segment for outcome in single)
+        return cls(
+            tuple(outcome.user for outcome in single),
+            np.array([outcome.surprised for outcome in single], dtype=np.bool_),
+            np.array([outcome.changed for outcome in single], dtype=np.bool_),
+            np.array([NO_SEGMENT if id is None else id for id in segments], dtype=np.intp),
+        )
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+
+@runtime_checkable
+class BatchPolicy(Policy, Protocol):
+    """A policy that also serves many users at once."""
+
+    def decide_many(self, users: Iterable[Hashable], arms: ArrayLike) -> Decisions:
+        """Choose one row of each table of `arms` (n, K, dim), for n users; changes nothing."""
+        ...
+
+    def learn_many(
+        self, users: Iterable[Hashable], contexts: ArrayLike, rewards: ArrayLike
+    ) -> Outcomes:
+        """Take in the rewards (n,) of the chosen contexts (n, dim), in their order."""
+        ...
+
+
+class OneByOne:
+    """Gives a policy the batch verbs, as a loop over the single ones.
+
+    Examples
+    --------
+    >>> from dyclu import DyClu
+    >>> policy = DyClu(2)
+    >>> policy.learn_many(["ana", "ben"], [[1.0, 0.0], [0.0, 1.0]], [1.0, 0.5]).segment
+    array([0, 1])
+    >>> policy.decide_many(["ana", "ben"], [[[1.0, 0.0], [0.0, 1.0]]] * 2).arm
+    array([1, 0])
+    """
+
+    __slots__ = ()
+
+    def decide_many(self: Policy, users: Iterable[Hashable], arms: ArrayLike) -> Decisions:
+        """Choose one row of each table of `arms` (n, K, dim), for n users; changes nothing."""
+        names = as_users(users)
+        tables = as_tables(arms, len(names), self.dim)
+        return Decisions.of(map(self.decide, names, tables))
+
+    def learn_many(
+        self: Policy, users: Iterable[Hashable], contexts: ArrayLike, rewards: ArrayLike
+    ) -> Outcomes:
+        """Take in the rewards (n,) of the chosen contexts (n, dim), in their order."""
+        names = as_users(users)
+        table, values = as_contexts(contexts, len(names), self.dim), as_rewards(rewards, len(names))
+        return Outcomes.of(map(self.learn, names, table, values))

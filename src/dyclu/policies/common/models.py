@@ -1,0 +1,188 @@
+"""`Models`: many ridge regressions, stacked in arrays and updated by rank one.
+
+What LinUCB and its relatives need: for every key ``A_λ = λI + Σxxᵀ`` and ``b = Σxy``, with inverse
+and estimate at hand, so that a decision is two small products and a reward one outer product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyclu import kernels
+from dyclu.core.noise import Noise
+from dyclu.core.ridge import Scores, solve, ucb
+from dyclu.core.stats import Stats
+from dyclu.kernels.arrays import ModelArrays
+from dyclu.policies.common import columns
+from dyclu.policies.common.batches import Decisions
+from dyclu.policies.common.columns import Columns
+from dyclu.policy import TIE
+from dyclu.validation import FloatArray, Ids, User
+
+REFRESH = 1024
+"""Rank-one updates in a row before an inverse is computed afresh: rounding cannot pile up."""
+
+CONDITION = 1e7
+"""Largest trace(A)·trace(A_λ⁻¹) at which a rank-one update is trusted."""
+
+TRUSTED = 1e6
+"""Largest xᵀA_λ⁻¹x at which a rank-one update is trusted; it loses that many digits."""
+
+
+class Models:
+    """Ridge models by key; row `i` of every array belongs to model `i`.
+
+    Attributes
+    ----------
+    gram, moment, energy, count : arrays of shape (room, d, d), (room, d), (room,), (room,)
+        The sums of every model's observations.
+    inverse, theta : arrays of shape (room, d, d) and (room, d)
+        ``A_λ⁻¹`` and ``θ̂ = A_λ⁻¹ b``.
+    row : dict of key to int
+        Where each key's model is.
+
+    Examples
+    --------
+    >>> models = Models(2, ridge=1.0)
+    >>> models.add(models.of("ana"), np.array([1.0, 0.0]), 2.0)
+    >>> models.theta[models.row["ana"]]
+    array([1., 0.])
+    """
+
+    gram: FloatArray
+    moment: FloatArray
+    energy: FloatArray
+    count: NDArray[np.int64]
+    inverse: FloatArray
+    theta: FloatArray
+
+    def __init__(self, dim: int, *, ridge: float) -> None:
+        self.dim, self.ridge = dim, ridge
+        self.row: dict[User, int] = {}
+        self._columns: Columns = {
+            "gram": ((dim, dim), np.float64),
+            "moment": ((dim,), np.float64),
+            "energy": ((), np.float64),
+            "count": ((), np.int64),
+            "inverse": ((dim, dim), np.float64),
+            "theta": ((dim,), np.float64),
+        }
+        columns.create(self, self._columns)
+        self._blank = np.eye(dim) / ridge
+        self._keep_one_spare()
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def of(self, key: User) -> int:
+        """Return the row of the key's model, a new one if there is none yet."""
+        row = self.row.get(key)
+        if row is None:
+            row = self.row[key] = len(self)
+            self._keep_one_spare()
+        return row
+
+    def _keep_one_spare(self) -> None:
+        """Let the row after the last be an empty model: that of whoever is unknown."""
+        columns.make_room(self, self._columns, len(self) + 1)
+        self.inverse[len(self)] = self._blank
+
+    def add(self, row: int, context: FloatArray, reward: float) -> None:
+        """Add one observation to a model."""
+        self.energy[row] += reward * reward
+        count = self.count[row] = self.count[row] + 1
+        trusted = TRUSTED if count % REFRESH else 0.0
+        if not kernels.ridge.observe(
+            self.gram[row], self.moment[row], self.inverse[row], self.theta[row],
+            context, reward, trusted, CONDITION,
+        ):  # fmt: skip
+            self._refresh(row)
+
+    def add_many(self, rows: Ids, contexts: FloatArray, rewards: FloatArray) -> None:
+        """Add observations to models, one after the other."""
+        start, arrays = (
+            0,
+            ModelArrays(self.gram, self.moment, self.energy, self.count, self.inverse, self.theta),
+        )
+        while start < len(rows):
+            stopped = kernels.ridge.observe_many(
+                arrays, rows, contexts, rewards, start, TRUSTED, CONDITION, REFRESH
+            )
+            if stopped < len(rows):
+                self._refresh(rows[stopped])
+            start = stopped + 1
+
+    def _refresh(self, row: int) -> None:
+        right = np.column_stack((np.eye(self.dim), self.moment[row]))
+        solved = solve(self.gram[row], right, ridge=self.ridge)
+        inverse, self.theta[row] = solved[:, :-1], solved[:, -1]
+        self.inverse[row] = (inverse + inverse.T) / 2  # exactly: see `kernels.add_outer`
+
+    def total(self, rows: Ids) -> Stats:
+        """Return the sum of several models' observations."""
+        return Stats(
+            self.gram[rows].sum(axis=0),
+            self.moment[rows].sum(axis=0),
+            float(self.energy[rows].sum()),
+            int(self.count[rows].sum()),
+        )
+
+    def put(self, row: int, stats: Stats) -> None:
+        """Let a model be of these observations, and of no others."""
+        self.gram[row], self.moment[row] = stats.gram, stats.moment
+        self.energy[row], self.count[row] = stats.energy, stats.count
+        self._refresh(row)
+
+    def clear(self, row: int) -> None:
+        """Let a model be empty."""
+        columns.clear(self, self._columns, row)
+        self.inverse[row] = self._blank
+
+    def held(self, key: User) -> int:
+        """Return how many observations a key's model holds."""
+        return int(self.count[self.row.get(key, len(self))])
+
+    def scores(self, key: User, arms: FloatArray, *, alpha: float) -> Scores:
+        """Return estimate, means and widths for all arms; an unknown key has an empty model."""
+        row = self.row.get(key, len(self))
+        return ucb(self.theta[row].copy(), self.inverse[row], arms, alpha=alpha)
+
+    def choose_many(
+        self, keys: Sequence[User], arms: FloatArray, *, alpha: FloatArray
+    ) -> Decisions:
+        """Return the best of each table of arms (n, K, dim), for a key and a width factor each."""
+        answer = Decisions.blank(keys)
+        rows = np.array([self.row.get(key, len(self)) for key in keys], dtype=np.intp)
+        kernels.ridge.ucb_many(
+            self.theta, self.inverse, rows, arms, alpha, TIE,
+            answer.arm, answer.mean, answer.width, math.inf, 1.0,
+        )  # fmt: skip
+        return answer
+
+    def noise(self) -> Noise:
+        """Return the noise estimated from prediction errors.
+
+        Under the prior for which λ is right, ``θ ~ N(0, σ²/λ)``, each error of a prediction made
+        before its reward was learnt has variance ``σ² (1 + xᵀA_λ⁻¹x)``, and the squares of the
+        errors in these units add up to ``Σy² − bᵀθ̂``.
+        """
+        n = len(self)
+        energy = float(self.energy[:n].sum())
+        explained = float((self.moment[:n] * self.theta[:n]).sum())
+        count = int(self.count[:n].sum())
+        return Noise.estimated(max(0.0, energy - explained), energy, count, count)
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the complete state: what JSON can hold, and arrays."""
+        return {"keys": list(self.row)}, columns.dump(self, self._columns, len(self))
+
+    def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Put back what `dump` returned."""
+        self.row = {key: row for row, key in enumerate(state["keys"])}
+        columns.fill(self, self._columns, len(self), arrays)
+        self._keep_one_spare()

@@ -1,0 +1,5 @@
+"""What is accepted, what it becomes in the journal, and the state that follows from the journal.
+
+`state` must stay a function of the journal's lines and the policy's options: no clock, no
+randomness, no I/O. The rest of this folder decides which lines are written.
+"""

@@ -1,0 +1,53 @@
+"""`Ring`: how much happened when, for the latest stretches of time only."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyclu.service.engine.records import MICRO
+from dyclu.service.schema import Bucket
+
+DECISIONS, REWARDS, REWARD_SUM, CHANGES = range(4)
+"""Columns of a ring."""
+
+
+class Ring:
+    """Sums over equal stretches of time; a new stretch takes the place of the oldest.
+
+    Examples
+    --------
+    >>> ring = Ring(span=1_000_000, length=60)
+    >>> ring.add(7_200_000, DECISIONS, 1)
+    >>> ring.add(7_900_000, DECISIONS, 1)
+    >>> ring.buckets(now=9_000_000)
+    [Bucket(at=7.0, decisions=2, rewards=0, reward_sum=0.0, changes=0)]
+    """
+
+    def __init__(self, *, span: int, length: int) -> None:
+        self.span, self.length = span, length
+        self.stretch: NDArray[np.int64] = np.full(length, -1, dtype=np.int64)
+        self.sums: NDArray[np.float64] = np.zeros((length, 4))
+
+    def add(self, at: int, column: int, amount: float) -> None:
+        """Count something that happened at this time; what is too old for the ring is left out."""
+        stretch = at // self.span
+        slot = stretch % self.length
+        if self.stretch[slot] < stretch:
+            self.stretch[slot] = stretch
+            self.sums[slot] = 0.0
+        if self.stretch[slot] == stretch:
+            self.sums[slot, column] += amount
+
+    def buckets(self, now: int) -> list[Bucket]:
+        """Return the stretches in which anything happened, the oldest first."""
+        first = max(now // self.span - self.length, -1)
+        slots = np.flatnonzero(self.stretch > first)
+        slots = slots[np.argsort(self.stretch[slots])]
+        begun = (self.stretch[slots] * self.span / MICRO).tolist()
+        return [
+            Bucket(at, int(decisions), int(rewards), total, int(changes))
+            for at, (decisions, rewards, total, changes) in zip(
+                begun, self.sums[slots].tolist(), strict=True
+            )
+        ]

@@ -1,0 +1,283 @@
+"""The calls there are: one table that routes, the OpenAPI document and tests are made of."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dyclu.service import schema
+from dyclu.service.http.batches import all_settled
+from dyclu.service.http.views import Window
+from dyclu.service.refusal import Refusal, over_limit
+from dyclu.service.tenant import Tenant
+
+LARGEST_NUMBER = 2**53
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request that was let in: who for, what with."""
+
+    tenant: Tenant
+    window: Window
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Any
+
+    def id(self, name: str) -> str:
+        """Return an id from the path."""
+        id = self.path[name]
+        if len(id) > schema.LONGEST_ID or not re.fullmatch(schema.ID, id):
+            raise Refusal(
+                422,
+                "invalid",
+                f"expected up to {schema.LONGEST_ID} letters, digits and _.:@+=~-",
+                field=name,
+            )
+        return id
+
+    def number(self, name: str) -> int | None:
+        """Return the number that ``?name=`` gives, None without it."""
+        text = self.query.get(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"[0-9]{1,16}", text) or int(text) > LARGEST_NUMBER:
+            raise Refusal(422, "invalid", "expected a whole number ≥ 0", field=name)
+        return int(text)
+
+
+Answer = Callable[[Asked], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of the HTTP surface.
+
+    Attributes
+    ----------
+    name : str
+        What metrics and the OpenAPI document call it.
+    method, path : str
+        How it is reached.
+    answer : callable
+        Does it.
+    takes, gives : type or None
+        Of the bodies of request and answer.
+    refuses : tuple of int
+        Statuses of its own refusals, beside those that every call has.
+    query : dict of str to str
+        Parameters after the question mark, and what they mean.
+    """
+
+    name: str
+    method: str
+    path: str
+    answer: Answer
+    summary: str
+    gives: type[Any]
+    takes: type[Any] | None = None
+    refuses: tuple[int, ...] = ()
+    query: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it needs a key that may write."""
+        return self.method != "GET"
+
+
+def _decide(asked: Asked) -> Awaitable[schema.Decided]:
+    return asked.tenant.decide(asked.body)
+
+
+async def _decide_batch(asked: Asked) -> schema.DecisionResults:
+    wanted = _bounded(asked, asked.body.decisions, "decisions")
+    turn = asyncio.Lock()
+
+    async def decide(one: schema.DecisionRequest) -> schema.Decided:
+        # Only one of a batch stands in line for its ranking, so that others get theirs too.
+        async with turn:
+            order = await asked.tenant.ranked(one)
+        return await asked.tenant.decide(one, order)
+
+    answers = await all_settled(decide(one) for one in wanted)
+    return schema.DecisionResults([_or_failed(one) for one in answers])
+
+
+def _reward(asked: Asked) -> Awaitable[schema.Rewarded]:
+    return asked.tenant.reward(asked.id("id"), asked.body.value)
+
+
+async def _reward_batch(asked: Asked) -> schema.RewardResults:
+    given = _bounded(asked, asked.body.rewards, "rewards")
+    jobs = (asked.tenant.reward(one.decision_id, one.value) for one in given)
+    return schema.RewardResults([_or_failed(one) for one in await all_settled(jobs)])
+
+
+def _activate(asked: Asked) -> Awaitable[schema.Activated]:
+    return asked.tenant.activate(asked.id("id"))
+
+
+async def _observe(asked: Asked) -> schema.ObservationResults:
+    told = _bounded(asked, asked.body.observations, "observations")
+    answers = await all_settled(asked.tenant.observe(one) for one in told)
+    return schema.ObservationResults([_or_failed(one) for one in answers])
+
+
+async def _user(asked: Asked) -> schema.UserView:
+    return asked.window.user(asked.id("id"))
+
+
+def _erase(asked: Asked) -> Awaitable[schema.Erased]:
+    return asked.tenant.erase(asked.id("id"))
+
+
+async def _models(asked: Asked) -> schema.Models:
+    return asked.window.models()
+
+
+async def _changes(asked: Asked) -> schema.Changes:
+    return asked.window.changes(asked.number("since") or 0, asked.number("epoch"))
+
+
+async def _policy(asked: Asked) -> schema.PolicyView:
+    return asked.window.policy()
+
+
+async def _activity(asked: Asked) -> schema.Activity:
+    return asked.window.activity()
+
+
+def _bounded(asked: Asked, items: list[Any], field: str) -> list[Any]:
+    most = asked.tenant.rules.limits.max_batch
+    if len(items) > most:
+        raise over_limit(field, "max_batch", f"{len(items)} long", most)
+    return items
+
+
+def _or_failed(answer: Any) -> Any:
+    if isinstance(answer, Refusal):
+        return schema.Failed(answer.status, problem(answer))
+    return answer
+
+
+def problem(refusal: Refusal) -> schema.Problem:
+    """Return a refusal as it is told."""
+    return schema.Problem(refusal.code, str(refusal), refusal.field)
+
+
+CALLS = (
+    Call(
+        name="decide",
+        method="POST",
+        path="/v1/decisions",
+        answer=_decide,
+        takes=schema.DecisionRequest,
+        gives=schema.Decided,
+        refuses=(409, 429),
+        summary="Choose one of several arms for a user.",
+    ),
+    Call(
+        name="decide_batch",
+        method="POST",
+        path="/v1/decisions:batch",
+        answer=_decide_batch,
+        takes=schema.DecisionBatch,
+        gives=schema.DecisionResults,
+        summary="Choose for several users in one call.",
+    ),
+    Call(
+        name="reward",
+        method="POST",
+        path="/v1/decisions/{id}/reward",
+        answer=_reward,
+        takes=schema.RewardRequest,
+        gives=schema.Rewarded,
+        refuses=(404, 409, 410),
+        summary="Tell what a decision was worth, now or days later; the first value stays.",
+    ),
+    Call(
+        name="activate",
+        method="POST",
+        path="/v1/decisions/{id}/activate",
+        answer=_activate,
+        gives=schema.Activated,
+        refuses=(404, 410),
+        summary="Let a decision that began inactive count, as its arm was really shown.",
+    ),
+    Call(
+        name="reward_batch",
+        method="POST",
+        path="/v1/rewards:batch",
+        answer=_reward_batch,
+        takes=schema.RewardBatch,
+        gives=schema.RewardResults,
+        summary="Tell what several decisions were worth.",
+    ),
+    Call(
+        name="observe",
+        method="POST",
+        path="/v1/observations",
+        answer=_observe,
+        takes=schema.ObservationBatch,
+        gives=schema.ObservationResults,
+        summary="Learn from a log of what happened elsewhere.",
+    ),
+    Call(
+        name="user",
+        method="GET",
+        path="/v1/users/{id}",
+        answer=_user,
+        gives=schema.UserView,
+        refuses=(404,),
+        summary="Show what is known of a user.",
+    ),
+    Call(
+        name="erase",
+        method="DELETE",
+        path="/v1/users/{id}",
+        answer=_erase,
+        gives=schema.Erased,
+        refuses=(404,),
+        summary="Erase a user from journal and snapshots, and make the policy anew without them.",
+    ),
+    Call(
+        name="models",
+        method="GET",
+        path="/v1/models",
+        answer=_models,
+        gives=schema.Models,
+        summary="Show which tastes there are, and who shares them.",
+    ),
+    Call(
+        name="changes",
+        method="GET",
+        path="/v1/changes",
+        answer=_changes,
+        gives=schema.Changes,
+        refuses=(409,),
+        query={
+            "since": "Number of the last change already seen: `next` of the answer before.",
+            "epoch": "Epoch of the answer before; refused (409) if its numbers no longer hold.",
+        },
+        summary="Show who has changed, 500 at a time.",
+    ),
+    Call(
+        name="policy",
+        method="GET",
+        path="/v1/policy",
+        answer=_policy,
+        gives=schema.PolicyView,
+        summary="Show what serves, and how it is doing.",
+    ),
+    Call(
+        name="activity",
+        method="GET",
+        path="/v1/activity",
+        answer=_activity,
+        gives=schema.Activity,
+        summary="Show how many decisions, rewards and changes there were, and when.",
+    ),
+)

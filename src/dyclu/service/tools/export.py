@@ -1,0 +1,132 @@
+"""`export`: decisions and rewards as a table for a notebook, CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from dyclu.errors import MissingExtra
+from dyclu.service.disk.journal import JournalReader
+from dyclu.service.engine.records import MICRO, Decision, Event, Line, Reward
+
+COLUMNS: tuple[tuple[str, type[Any]], ...] = (
+    ("line", int),
+    ("at", str),
+    ("kind", str),
+    ("id", str),
+    ("user", str),
+    ("arm", str),
+    ("offered", int),
+    ("propensity", float),
+    ("mean", float),
+    ("width", float),
+    ("model", int),
+    ("version", int),
+    ("would_choose", str),
+    ("reward", float),
+    ("reward_at", str),
+    ("default", bool),
+)
+"""Columns before the features ``x0``, ``x1``, …; those that do not apply are empty."""
+
+GROUP = 20_000
+"""Rows of a Parquet row group."""
+
+
+def export(
+    reader: JournalReader, path: Path, *, progress: Callable[[int], None] = lambda _: None
+) -> int:
+    """Write the table, Parquet if the name ends so and CSV otherwise; return its number of rows.
+
+    The file appears complete or not at all.
+    """
+    write = _parquet if path.suffix == ".parquet" else _csv
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        count = write(_rows(reader, progress), reader.facts().dim, draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return count
+
+
+def _rows(reader: JournalReader, progress: Callable[[int], None]) -> Iterator[list[Any]]:
+    for line, end in reader.outcomes():
+        progress(line.seq)
+        yield _row(line, end)
+
+
+def _row(line: Line, end: Line | None) -> list[Any]:
+    head = [line.seq, _time(line.at), line.kind, line.ref, line.user]
+    match line.body:
+        case Event(x=x, value=value):
+            return [*head, *[None] * 8, value, _time(line.at), False, *x]
+        case Decision() as made:
+            reward = end.body if end is not None else None
+            tail = [None, None, None]
+            if end is not None and isinstance(reward, Reward):
+                tail = [reward.value, _time(end.at), reward.default]  # type: ignore[list-item]
+            return [
+                *head,
+                made.arm,
+                made.offered,
+                made.propensity,
+                made.mean,
+                made.width,
+                made.model,
+                made.version,
+                made.own,
+                *tail,
+                *made.x,
+            ]
+    raise AssertionError(line.kind)
+
+
+def _time(at: int) -> str:
+    return datetime.fromtimestamp(at / MICRO, UTC).isoformat(timespec="microseconds")
+
+
+def _names(dim: int) -> list[str]:
+    return [name for name, _ in COLUMNS] + [f"x{i}" for i in range(dim)]
+
+
+def _csv(rows: Iterator[list[Any]], dim: int, path: Path) -> int:
+    count = 0
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(_names(dim))
+        for row in rows:
+            writer.writerow(row)
+            count += 1
+    return count
+
+
+def _parquet(rows: Iterator[list[Any]], dim: int, path: Path) -> int:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise MissingExtra(
+            "Parquet needs pyarrow: pip install pyarrow, or name a file that ends in .csv"
+        ) from None
+    kinds = {
+        int: pyarrow.int64(),
+        float: pyarrow.float64(),
+        str: pyarrow.string(),
+        bool: pyarrow.bool_(),
+    }
+    types = [kinds[kind] for _, kind in COLUMNS] + [pyarrow.float64()] * dim
+    shape = pyarrow.schema(list(zip(_names(dim), types, strict=True)))
+    count = 0
+    with pyarrow.parquet.ParquetWriter(path, shape) as writer:
+        while group := list(islice(rows, GROUP)):
+            columns = [list(column) for column in zip(*group, strict=True)]
+            arrays = [pyarrow.array(c, t) for c, t in zip(columns, types, strict=True)]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=shape))
+            count += len(group)
+    return count

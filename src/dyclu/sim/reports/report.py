@@ -1,0 +1,212 @@
+"""A few runs in one world as people read them: a table, a figure, a page.
+
+Numbers become text in one place, for the terminal and the page alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyclu.sim.reports.document import NOTHING, Document, Picture, Table
+from dyclu.sim.reports.drawing import INK, LINES, arrange, canvas, drawing
+from dyclu.sim.reports.page import html
+from dyclu.sim.runs.measures import Summary, regret
+from dyclu.sim.runs.play import Run
+from dyclu.storage import replace_file
+from dyclu.validation import Ids
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HEADER = (
+    "policy",
+    "regret",
+    "true alarms",
+    "false alarms",
+    "missed changes",
+    "median delay",
+    "precision",
+    "recall",
+    "time",
+)
+"""What the cells of a row of `rows` are."""
+
+CAPTION = (
+    "Delay in the user's own rounds, from the change to its alarm. "
+    "Precision and recall of the neighbourhoods. Time inside the policy."
+)
+
+DEMO_NOTE = """\
+Above: the regret, which is what the choices gave away against always knowing the best arm. Below: \
+of the users with several changes, the one whose alarms come closest to them in number; when their \
+taste changed, which rewards contradicted what was known of them (surprises), and when the policy \
+concluded that they had changed (alarms)."""
+
+BANDS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#dddddd")
+"""Paul Tol's light colours: safe for the colour-blind, and dark text can be read on all of them."""
+
+ON_BAND = "#000000"
+
+ROOM_FOR_A_NAME = 0.12
+"""Share of the time axis a period must last for the name of its parameter to fit in."""
+
+ALARMS, SURPRISES, TRUTH = range(3)
+"""The lanes of the timeline, from below."""
+
+
+def rows(summaries: Mapping[str, Summary]) -> list[tuple[str, ...]]:
+    """Return one row of text per policy, under `HEADER`."""
+    return [(name, *_cells(summary)) for name, summary in summaries.items()]
+
+
+def _cells(summary: Summary) -> tuple[str, ...]:
+    return (
+        f"{summary.regret:,.1f}",
+        str(summary.alarms_true),
+        str(summary.alarms_false),
+        str(summary.alarms_missed),
+        _or_nothing(summary.median_delay, "g"),
+        _or_nothing(summary.precision, ".2f"),
+        _or_nothing(summary.recall, ".2f"),
+        f"{summary.seconds:.1f} s",
+    )
+
+
+def _or_nothing(value: float | None, form: str) -> str:
+    return NOTHING if value is None else format(value, form)
+
+
+def telling_user(run: Run) -> int:
+    """Return a user worth watching: one with several changes and as many alarms.
+
+    Of all users with at least two changes, where there are any, the one whose alarms differ least
+    from the changes in number; among those, the one with most changes; among those, the first.
+    """
+
+    def dullness(user: int) -> tuple[bool, int, int]:
+        changes, alarms = len(run.world.changes(user)), len(_times(run, user, run.changed))
+        return changes < 2, abs(alarms - changes), -changes
+
+    return min(range(run.world.setting.users), key=dullness)
+
+
+def figure(runs: Mapping[str, Run], *, watched: str) -> Figure:
+    """Draw the regret of every policy, and what one of them noticed of one user's changes.
+
+    Parameters
+    ----------
+    runs : mapping of str to Run
+        The runs by the name of their policy, all in the same world.
+    watched : str
+        The run whose alarms and surprises are shown, for its `telling_user`.
+
+    Raises
+    ------
+    MissingExtra
+        If matplotlib is not installed.
+    """
+    run = runs[watched]
+    with drawing():
+        drawn = canvas(6.4)
+        above, below = drawn.subplots(2, sharex=True, height_ratios=(2.2, 1))
+        _draw_regret(above, runs)
+        _draw_timeline(below, run, telling_user(run), watched)
+        below.set(xlim=(0, run.world.setting.rounds), xlabel="rounds of each user")
+        drawn.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        arrange(drawn)
+    return drawn
+
+
+def write_html(
+    figure: Figure,
+    path: Path,
+    *,
+    title: str,
+    lead: str,
+    summaries: Mapping[str, Summary],
+    facts: Mapping[str, str],
+) -> None:
+    """Write a page that needs nothing but itself: the figure, the table and what was run.
+
+    Parameters
+    ----------
+    figure : Figure
+        What `figure` drew.
+    path : Path
+        Where to.
+    title, lead : str
+        Heading of the page, and the sentence under it.
+    summaries : mapping of str to Summary
+        The rows of the table by the name of their policy.
+    facts : mapping of str to str
+        What a reader needs to run it again: command, seed, version.
+    """
+    policies = ", ".join(summaries)
+    picture = Picture(
+        name="demo",
+        figure=figure,
+        label=f"Accumulated regret of {policies}; one user's changes and alarms",
+        note=DEMO_NOTE,
+    )
+    table = Table(header=HEADER, rows=tuple(rows(summaries)), note=CAPTION)
+    parts = (("", picture), ("In numbers", table))
+    page = html(Document(title=title, lead=lead, parts=parts, facts=facts))
+    replace_file(path, page.encode())
+
+
+def _draw_regret(axes: Axes, runs: Mapping[str, Run]) -> None:
+    for i, (name, run) in enumerate(runs.items()):
+        users, rounds = run.world.truth.shape
+        colour, dashes = LINES[i % len(LINES)]
+        # Users are served in turn, so that every `users`-th round ends a round of each of them.
+        total = regret(run)[users - 1 :: users]
+        axes.plot(np.arange(1, rounds + 1), total, color=colour, linestyle=dashes, label=name)
+    axes.set(title=f"Regret of all {users} users together", ylabel="accumulated regret", ylim=0)
+    axes.legend(loc="upper left", handlelength=3)
+
+
+def _draw_timeline(axes: Axes, run: Run, user: int, policy: str) -> None:
+    changes = run.world.changes(user)
+    _draw_truth(axes, run.world.truth[user], changes)
+    for i, change in enumerate(changes):
+        axes.axvline(change, color=INK, linewidth=1, label=_once("true change", i))
+    alarms, surprises = (_times(run, user, what) for what in (run.changed, run.surprised))
+    axes.plot(alarms, np.full(len(alarms), ALARMS), "v", color="#d55e00", ms=8, label="alarm")
+    axes.plot(
+        surprises, np.full(len(surprises), SURPRISES), "|", color="#0080c4", ms=9, label="surprise"
+    )
+    axes.set(
+        title=f"What {policy} noticed of user {user}",
+        ylim=(ALARMS - 0.6, TRUTH + 0.5),
+        yticks=(ALARMS, SURPRISES, TRUTH),
+        yticklabels=("alarms", "surprises", "true taste"),
+    )
+    axes.tick_params(axis="y", length=0)
+
+
+def _draw_truth(axes: Axes, truth: Ids, changes: Ids) -> None:
+    starts, ends = (0, *changes), (*changes, len(truth))
+    colours: dict[int, str] = {}
+    for start, end in zip(starts, ends, strict=True):
+        parameter = int(truth[start])
+        colour = colours.setdefault(parameter, BANDS[len(colours) % len(BANDS)])
+        axes.barh(TRUTH, end - start, left=start, height=0.8, color=colour)
+        if end - start >= ROOM_FOR_A_NAME * len(truth):
+            at = ((start + end) / 2, TRUTH)
+            axes.annotate(f"taste {parameter}", at, ha="center", va="center", color=ON_BAND)
+
+
+def _once(label: str, i: int) -> str:
+    """Return the label for the first of many, and what matplotlib leaves out for the others."""
+    return "_" if i else label
+
+
+def _times(run: Run, user: int, happened: NDArray[np.bool_]) -> Ids:
+    """Return the user's own rounds at which it happened."""
+    return np.flatnonzero(happened[user :: run.world.setting.users])

@@ -1,0 +1,111 @@
+"""A policy meets Last.fm: one loop, the record of what happened, and its reward by chance's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dyclu.errors import ShapeError
+from dyclu.policy import Policy
+from dyclu.sim.runs.play import REPORT_EVERY, serve
+from dyclu.sim.worlds.lastfm import Flags, Stream
+from dyclu.validation import FloatArray, as_probability
+
+MILESTONES = (0.1, 0.5, 1.0)
+"""Shares of a stream at which results are told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Listening:
+    """What a policy made of a stream, one entry per event.
+
+    Attributes
+    ----------
+    stream : Stream
+        What it was offered.
+    reward : array
+        1 where it chose the positive artist, 0 elsewhere.
+    changed : bool array
+        As in `Outcome`.
+    seconds : array
+        Time inside `decide` and `learn`.
+    """
+
+    stream: Stream
+    reward: FloatArray
+    changed: Flags
+    seconds: FloatArray
+
+    def __post_init__(self) -> None:
+        for array in (self.reward, self.changed, self.seconds):
+            array.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+
+def listen(
+    policy: Policy,
+    stream: Stream,
+    *,
+    progress: Callable[[int], object] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Listening:
+    """Let a policy serve every event of a stream, and learn from every reward.
+
+    Parameters
+    ----------
+    policy : Policy
+        Changed by listening.
+    stream : Stream
+        What to serve.
+    progress : callable or None
+        Told the number of events served, now and then and at the end.
+    clock : callable
+        Seconds since any moment.
+    """
+    reward, seconds = np.empty(len(stream)), np.empty(len(stream))
+    changed = np.empty(len(stream), dtype=np.bool_)
+    for event in stream:
+        i = event.index
+        decision, outcome, seconds[i] = serve(policy, event, clock)
+        reward[i], changed[i] = event.reward(decision.arm), outcome.changed
+        done = i + 1
+        if progress is not None and (done % REPORT_EVERY == 0 or done == len(stream)):
+            progress(done)
+    return Listening(stream=stream, reward=reward, changed=changed, seconds=seconds)
+
+
+def normalised(listening: Listening, *, against: Listening | None = None) -> FloatArray:
+    """Return the accumulated reward after each event, as a ratio to that of random choice.
+
+    Uniformly random choice is stood in for by its exact expectation, ``t / offered`` after t
+    events, whatever its luck; `against` divides by a run instead, of `Uniform` or any other
+    policy, and is nan until that run has had a reward.
+    """
+    mine = np.cumsum(listening.reward)
+    random = _random_choice(listening) if against is None else np.cumsum(against.reward)
+    if len(random) != len(mine):
+        raise ShapeError(
+            f"against has {len(random)} events, expected {len(mine)}; let it serve the same stream"
+        )
+    ratio: FloatArray = np.full(len(mine), np.nan)
+    return np.divide(mine, random, out=ratio, where=random > 0)
+
+
+def milestones(curve: FloatArray, *, shares: Sequence[float] = MILESTONES) -> tuple[float, ...]:
+    """Return a curve's values where these shares of it have passed.
+
+    >>> milestones(np.arange(1.0, 21.0))
+    (2.0, 10.0, 20.0)
+    """
+    passed = [1.0 if share == 1 else as_probability(share, "shares") for share in shares]
+    return tuple(float(curve[max(round(share * len(curve)), 1) - 1]) for share in passed)
+
+
+def _random_choice(listening: Listening) -> FloatArray:
+    """Return what uniformly random choice is expected to have had after each event."""
+    return np.arange(1, len(listening) + 1) / listening.stream.offered

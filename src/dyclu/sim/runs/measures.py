@@ -1,0 +1,129 @@
+"""What a run amounts to: pure functions of a `Run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from dyclu.sim.runs.play import Run
+from dyclu.validation import FloatArray, Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Detections:
+    """The alarms of a run against the true changes.
+
+    Attributes
+    ----------
+    true : int
+        Changes that were detected.
+    false : int
+        Alarms that detected nothing.
+    missed : int
+        Changes without an alarm before the user's next change, or before the end.
+    delays : tuple of int
+        For each detected change, the user's own rounds from the change to the alarm; 0 if the first
+        reward after the change rang it.
+    """
+
+    true: int
+    false: int
+    missed: int
+    delays: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A run in plain numbers, None where there is nothing to measure.
+
+    Attributes
+    ----------
+    regret : float
+        Accumulated over the run.
+    alarms_true, alarms_false, alarms_missed : int
+        As in `Detections`.
+    median_delay : float or None
+        Median of the delays of detection, in the user's own rounds.
+    precision, recall, parameter_error : float or None
+        Means of `Run.precision`, `Run.recall` and `Run.error` over all rounds that have them.
+    seconds : float
+        Time inside the policy.
+    rounds_per_second : float or None
+        Rounds by that time.
+    """
+
+    regret: float
+    alarms_true: int
+    alarms_false: int
+    alarms_missed: int
+    median_delay: float | None
+    precision: float | None
+    recall: float | None
+    parameter_error: float | None
+    seconds: float
+    rounds_per_second: float | None
+
+
+def regret(run: Run) -> FloatArray:
+    """Return the accumulated regret after each round, ``R_t = Σ_{s ≤ t} max xᵀθ_s − x_sᵀθ_s``."""
+    return np.cumsum(run.regret)
+
+
+def detections(run: Run) -> Detections:
+    """Match alarms with changes, user by user.
+
+    The first alarm in ``[change, next change)`` detects the change; every other alarm is false.
+    """
+    users = range(run.world.setting.users)
+    # Users are served in turn, so that round `time · users + user` is row `time`, column `user`.
+    alarms = run.changed.reshape(-1, len(users))
+    changes = [run.world.changes(user) for user in users]
+    found = tuple(
+        chain.from_iterable(
+            delays(np.flatnonzero(alarms[:, user]), changes[user]) for user in users
+        )
+    )
+    return Detections(
+        true=len(found),
+        false=int(alarms.sum()) - len(found),
+        missed=sum(map(len, changes)) - len(found),
+        delays=found,
+    )
+
+
+def delays(alarms: Ids, changes: Ids) -> list[int]:
+    """Return the delay of each detected change of one user.
+
+    >>> delays(np.array([3, 12, 14, 30]), np.array([10, 20, 30]))
+    [2, 0]
+    """
+    period, first = np.unique(np.searchsorted(changes, alarms, side="right"), return_index=True)
+    # Period 0 lies before the first change: an alarm in it detects nothing.
+    detected = period > 0
+    found: list[int] = (alarms[first[detected]] - changes[period[detected] - 1]).tolist()
+    return found
+
+
+def summary(run: Run) -> Summary:
+    """Return the run in plain numbers, ready for `dataclasses.asdict` and JSON."""
+    found = detections(run)
+    seconds = float(run.seconds.sum())
+    return Summary(
+        regret=float(run.regret.sum()),
+        alarms_true=found.true,
+        alarms_false=found.false,
+        alarms_missed=found.missed,
+        median_delay=float(np.median(found.delays)) if found.delays else None,
+        precision=_mean(run.precision),
+        recall=_mean(run.recall),
+        parameter_error=_mean(run.error),
+        seconds=seconds,
+        rounds_per_second=len(run) / seconds if seconds else None,
+    )
+
+
+def _mean(values: FloatArray) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None

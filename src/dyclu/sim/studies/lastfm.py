@@ -1,0 +1,132 @@
+"""The study of Last.fm: which runs it has, and what a report says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from dyclu.sim.reports.document import Document, Picture, Table
+from dyclu.sim.reports.figures import reward_figure
+from dyclu.sim.reports.results import BANDS_NOTE, QUICK_WARNING, everyday_parts, turnout
+from dyclu.sim.reports.tables import choices_table, lead_table, listeners_table, reward_table
+from dyclu.sim.runs.lastfm_job import OFFERED, LastFMJob
+from dyclu.sim.runs.listeners import check_listeners
+from dyclu.sim.runs.records import Result
+from dyclu.sim.runs.sweep import sweep
+from dyclu.sim.studies.paper import Progress, folder_name
+from dyclu.sim.worlds.lastfm import LastFM
+
+QUICK_DRAWING = {"users": 4, "parts": 2}
+"""A quick run has so many users, each made of so few people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LastFMStudy:
+    """Policies on Last.fm: every policy, once per seed.
+
+    Attributes
+    ----------
+    data, source, reading, drawing
+        As in `LastFMJob`.
+    policies, seeds, quick
+        As in `Study`.
+    """
+
+    data: LastFM = field(repr=False)
+    source: str
+    policies: tuple[str, ...]
+    seeds: tuple[int, ...]
+    reading: Mapping[str, Any]
+    drawing: Mapping[str, Any]
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        check_listeners(self.policies, self.data.features.shape[1])
+        # Drawn here, so that a stream nobody can draw is found before the first run.
+        self.data.stream(self.seeds[0], offered=OFFERED, **self.drawing)
+
+    @classmethod
+    def read(
+        cls,
+        folder: Path,
+        *,
+        policies: tuple[str, ...],
+        seeds: tuple[int, ...],
+        reading: Mapping[str, Any] | None = None,
+        drawing: Mapping[str, Any] | None = None,
+        quick: bool = False,
+    ) -> LastFMStudy:
+        """Read the files in a folder; `reading` goes to `LastFM.read`, `drawing` to its stream."""
+        data = LastFM.read(folder, **(reading or {}))
+        return cls(
+            data=data,
+            source=data.digest,
+            policies=policies,
+            seeds=seeds,
+            reading=reading or {},
+            drawing=(QUICK_DRAWING if quick else {}) | dict(drawing or {}),
+            quick=quick,
+        )
+
+    @property
+    def name(self) -> str:
+        """Of the folder its report goes to."""
+        return folder_name("lastfm", quick=self.quick)
+
+    @property
+    def jobs(self) -> list[LastFMJob]:
+        """The runs."""
+        return [
+            LastFMJob(
+                data=self.data,
+                source=self.source,
+                policy=policy,
+                seed=seed,
+                reading=self.reading,
+                drawing=self.drawing,
+            )
+            for policy, seed in product(self.policies, self.seeds)
+        ]
+
+    def make(
+        self, folder: Path, *, workers: int | None, dask: str | None, progress: Progress
+    ) -> list[Result]:
+        """Return the results of all runs, of which `sweep` makes those that are not stored."""
+        return sweep(self.jobs, folder=folder, workers=workers, dask=dask, progress=progress)
+
+    def document(
+        self, results: Sequence[Result], *, facts: Mapping[str, str], pictures: bool = True
+    ) -> Document:
+        """Return what the results come to; without pictures, nothing needs matplotlib."""
+        drawn = [("As a picture", self._picture(results))] if pictures else []
+        choices, lead = self.jobs[0].configuration, lead_table(results)
+        parts: list[tuple[str, Table | Picture]] = [
+            ("Reward, as a multiple of random choice's", reward_table(results)),
+            *([("DyClu against LinUCB", lead)] if lead.rows else []),
+            *drawn,
+            ("Who played", listeners_table(self.policies)),
+            *everyday_parts(results),
+            ("What the paper leaves open", choices_table(choices["reading"] | choices["drawing"])),
+        ]
+        events = fmean(result.rounds for result in results)
+        return Document(
+            title="Last.fm: reward against random choice",
+            lead=f"{turnout(self.policies, self.seeds)}; {events:,.0f} events per run. Every event "
+            f"offers {OFFERED} artists, one of which the person has tagged: it brings 1, the "
+            "others 0. Nobody is told the noise.",
+            warning=QUICK_WARNING if self.quick else "",
+            parts=tuple(parts),
+            facts=facts,
+        )
+
+    def _picture(self, results: Sequence[Result]) -> Picture:
+        return Picture(
+            name=self.name,
+            figure=reward_figure(results),
+            label=f"Reward of {', '.join(self.policies)} as a ratio to that of random choice",
+            note=BANDS_NOTE,
+        )

@@ -1,0 +1,261 @@
+"""Section 4.1's synthetic population: users who share parameters and change at times of their own.
+
+`Population` is the setting, `World` one draw of it, `Round` what happens when a user comes by. A
+world knows the truth; a policy is only ever shown a round's user and arms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dyclu.errors import OptionError
+from dyclu.sim.worlds.draws import distinct
+from dyclu.validation import FloatArray, Ids, as_positive, as_whole
+
+Seed = int | np.random.SeedSequence | np.random.Generator
+
+CHUNK = 512
+"""Rounds drawn at once: enough to spread numpy's cost per call, few enough to stay in cache."""
+
+ATTEMPTS = 10_000
+"""Refused candidates in a row after which a separation counts as unattainable."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """One visit of one user.
+
+    Attributes
+    ----------
+    index : int
+        Number of the round among those of all users.
+    user : int
+        Who comes by.
+    time : int
+        Number of the round among the user's own.
+    arms : array of shape (offered, dim)
+        What may be chosen, read-only.
+    means : array of shape (offered,)
+        Expected reward of every arm, read-only.
+    noise : float
+        What is added to the expected reward, whichever arm is chosen.
+    parameter : int
+        Row of `World.parameters` the user follows in this round.
+    """
+
+    index: int
+    user: int
+    time: int
+    arms: FloatArray = field(repr=False)
+    means: FloatArray = field(repr=False)
+    noise: float
+    parameter: int
+
+    def reward(self, arm: int) -> float:
+        """Return the reward of an arm, ``xᵀθ + η``."""
+        return float(self.means[arm]) + self.noise
+
+    def regret(self, arm: int) -> float:
+        """Return what choosing this arm gives away in expectation, ``max xᵀθ − x_armᵀθ``."""
+        return float(self.means.max() - self.means[arm])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class World:
+    """One draw of a population; iterating over it gives its rounds, the same ones every time.
+
+    Attributes
+    ----------
+    setting : Population
+        What it was drawn from.
+    table : array of shape (arms, dim)
+        Every arm there is, of unit norm.
+    parameters : array of shape (m, dim)
+        The unique parameters, of unit norm.
+    truth : int array of shape (users, rounds)
+        Row of `parameters` each user follows at each of their own rounds.
+    pools, noises : SeedSequence
+        Where the offered arms and the noise of the rounds come from.
+    """
+
+    setting: Population
+    table: FloatArray
+    parameters: FloatArray
+    truth: Ids
+    pools: np.random.SeedSequence
+    noises: np.random.SeedSequence
+
+    def __post_init__(self) -> None:
+        for array in (self.table, self.parameters, self.truth):
+            array.flags.writeable = False
+
+    def __len__(self) -> int:
+        return self.truth.size
+
+    def __iter__(self) -> Iterator[Round]:
+        pools, noises = np.random.default_rng(self.pools), np.random.default_rng(self.noises)
+        for start in range(0, len(self), CHUNK):
+            yield from self._chunk(start, pools, noises)
+
+    def changes(self, user: int) -> Ids:
+        """Return the user's own rounds at which another parameter takes over."""
+        return np.flatnonzero(np.diff(self.truth[user])) + 1
+
+    def _chunk(
+        self, start: int, pools: np.random.Generator, noises: np.random.Generator
+    ) -> Iterator[Round]:
+        index = np.arange(start, min(start + CHUNK, len(self)))
+        time, user = np.divmod(index, self.setting.users)
+        parameter = self.truth[user, time]
+        room = np.full(len(index), len(self.table))
+        arms = self.table[distinct(pools, room, self.setting.offered)]
+        means = np.einsum("nkd,nd->nk", arms, self.parameters[parameter])
+        noise = self.setting.noise * noises.standard_normal(len(index))
+        arms.flags.writeable = means.flags.writeable = False
+        plain = (column.tolist() for column in (index, user, time))
+        return map(Round, *plain, arms, means, noise.tolist(), parameter.tolist())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Population:
+    """The setting of section 4.1; the defaults are row 1 of the paper's Table 1.
+
+    Attributes
+    ----------
+    users : int
+        How many there are, served in turn (`n`).
+    parameters : int or None
+        How many unique parameters they share (`m`); None gives every period of every user one of
+        its own (Environment 2).
+    dim : int
+        Number of features (`d`).
+    arms, offered : int
+        Size of the table of arms (`K`), and how many distinct ones of it each round offers.
+    rounds : int
+        Rounds per user (`T`).
+    shortest, longest : int
+        Bounds of the length of a period (`S_min`, `S_max`), a uniform whole number between them,
+        both included. Users never change where ``shortest >= rounds``.
+    noise : float
+        Standard deviation of the rewards (`σ`).
+    separation : float
+        Least distance between two parameters (`γ`), kept by rejection.
+
+    Examples
+    --------
+    >>> world = Population(users=2, parameters=2, rounds=3, shortest=2, longest=2).world(seed=1)
+    >>> [(turn.user, turn.time) for turn in world]
+    [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
+    >>> world.changes(user=1)
+    array([2])
+    """
+
+    users: int = 100
+    parameters: int | None = 10
+    dim: int = 25
+    arms: int = 1000
+    offered: int = 10
+    rounds: int = 2500
+    shortest: int = 400
+    longest: int = 2500
+    noise: float = 0.09
+    separation: float = 0.9
+
+    def __post_init__(self) -> None:
+        whole = ["users", "dim", "arms", "offered", "rounds", "shortest", "longest"]
+        if self.parameters is not None:
+            whole.append("parameters")
+        for name in whole:
+            object.__setattr__(self, name, as_whole(getattr(self, name), name, least=1))
+        for name in ("noise", "separation"):
+            object.__setattr__(self, name, as_positive(getattr(self, name), name))
+        self._check_order("offered", "arms")
+        self._check_order("shortest", "longest")
+
+    def _check_order(self, small: str, large: str) -> None:
+        least, most = getattr(self, small), getattr(self, large)
+        if least > most:
+            raise OptionError(
+                f"{small} is {least} and {large} is {most}, expected {small} <= {large}; "
+                f"lower {small} to {most} or raise {large} to {least}"
+            )
+
+    def world(self, seed: Seed) -> World:
+        """Draw a world; the same setting and seed (int or SeedSequence) give the same one.
+
+        Parameters, table, changes, pools and noise have a stream of random numbers each: what one
+        option decides stays as it was when another one is altered.
+        """
+        parameters, table, changes, pools, noises = _root(seed).spawn(5)
+        truth = _truth(self, np.random.default_rng(changes))
+        unique = int(truth.max()) + 1 if self.parameters is None else self.parameters
+        return World(
+            setting=self,
+            table=_unit_vectors(np.random.default_rng(table), self.arms, self.dim),
+            parameters=_separated(np.random.default_rng(parameters), unique, self),
+            truth=truth,
+            pools=pools,
+            noises=noises,
+        )
+
+
+def _root(seed: Seed) -> np.random.SeedSequence:
+    """Return a sequence to spawn from that is not the caller's, whose count of children stays."""
+    if isinstance(seed, np.random.Generator):
+        return np.random.SeedSequence(seed.integers(2**32, size=4).tolist())
+    if not isinstance(seed, np.random.SeedSequence):
+        seed = np.random.SeedSequence(as_whole(seed, "seed", least=0))
+    return np.random.SeedSequence(seed.generate_state(4).tolist())
+
+
+def _unit_vectors(rng: np.random.Generator, count: int, dim: int) -> FloatArray:
+    vectors = rng.standard_normal((count, dim))
+    unit: FloatArray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return unit
+
+
+def _separated(rng: np.random.Generator, count: int, setting: Population) -> FloatArray:
+    kept = np.empty((count, setting.dim))
+    for i in range(count):
+        kept[i] = _far_from(kept[:i], rng, setting.separation)
+    return kept
+
+
+def _far_from(others: FloatArray, rng: np.random.Generator, separation: float) -> FloatArray:
+    count, dim = others.shape
+    for _ in range(ATTEMPTS):
+        candidate: FloatArray = _unit_vectors(rng, 1, dim)[0]
+        if (np.linalg.norm(others - candidate, axis=1) >= separation).all():
+            return candidate
+    raise OptionError(
+        f"separation is {separation}, and in {ATTEMPTS} draws no parameter of {dim} features was "
+        f"that far from each of the {count} before it, expected room for all of them on the unit "
+        "sphere; lower separation, ask for fewer parameters or raise dim"
+    )
+
+
+def _truth(setting: Population, rng: np.random.Generator) -> Ids:
+    """Return the parameter of each user at each of their rounds."""
+    starts = _starts(setting, rng)
+    if setting.parameters is None:
+        return np.cumsum(starts).reshape(starts.shape) - 1
+    if setting.parameters == 1:
+        return np.zeros(starts.shape, dtype=np.intp)
+    # A step of 1 … m − 1 around the circle of parameters leads to each of the others equally often.
+    steps = starts * rng.integers(1, setting.parameters, size=starts.shape)
+    steps[:, 0] = rng.integers(setting.parameters, size=setting.users)
+    return np.cumsum(steps, axis=1) % setting.parameters
+
+
+def _starts(setting: Population, rng: np.random.Generator) -> Ids:
+    """Return 1 where a period of a user begins, 0 elsewhere, shape (users, rounds)."""
+    most = -(-setting.rounds // setting.shortest)
+    lengths = rng.integers(setting.shortest, setting.longest + 1, size=(setting.users, most))
+    ends = np.cumsum(lengths, axis=1)
+    user, period = np.nonzero(ends < setting.rounds)
+    starts = np.zeros((setting.users, setting.rounds), dtype=np.intp)
+    starts[:, 0] = starts[user, ends[user, period]] = 1
+    return starts

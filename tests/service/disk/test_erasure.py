@@ -1,0 +1,319 @@
+"""Erasing users from a `Tenant` that serves: nobody else loses anything, and nobody comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dyclu.service.disk.snapshots import JOURNAL
+from dyclu.service.engine.records import Erasure, Expiry, line
+from dyclu.service.engine.state import State
+from dyclu.service.schema import Observation
+from dyclu.service.settings import TenantSettings
+from dyclu.service.tenant import WORTH_A_SNAPSHOT, Tenant
+from tests.service.bench import ARMS, Bench, ask, bits
+from tests.service.disk.test_journal import holding, reading
+
+
+def tenant(folder: Path, **rules: Any) -> Tenant:
+    told: dict[str, Any] = {"dim": 2, "policy": "linucb", "options": {"alpha": 0.5}}
+    return Tenant("t", folder / "data" / "t", TenantSettings(**(told | rules)))
+
+
+async def started(folder: Path, **rules: Any) -> Tenant:
+    served = tenant(folder, **rules)
+    await served.start(snapshot_every=1000)
+    return served
+
+
+async def observe(served: Tenant, user: str, times: int = 1) -> None:
+    told = (Observation(user, [1.0, 0.0], 1.0) for _ in range(times))
+    await asyncio.gather(*map(served.observe, told))
+
+
+async def rebuilt(served: Tenant) -> None:
+    while served.rebuilding:
+        await asyncio.sleep(0.001)
+
+
+def test_a_reward_that_arrives_together_with_an_erasure_is_learnt(tmp_path: Path) -> None:
+    async def play() -> None:
+        served = await started(tmp_path)
+        await observe(served, "ana", 5)
+        told = Observation("bob", [1.0, 0.0], 1.0)
+        await asyncio.gather(served.erase("ana"), served.observe(told))
+        await rebuilt(served)
+        assert served.state.users["bob"].rewards == 1
+        assert [one.kind for one in served._reader.after(0)] == ["erasure", "event"]
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_nobody_waits_when_the_journal_is_being_read_during_an_erasure(tmp_path: Path) -> None:
+    async def play() -> None:
+        served = await started(tmp_path)
+        await observe(served, "anastasia", 5)
+        with reading(served.folder / JOURNAL):
+            async with asyncio.timeout(3):
+                await served.erase("anastasia")
+                await observe(served, "bob", 5)
+                await rebuilt(served)
+        async with asyncio.timeout(10):
+            while holding(served.folder, b"anastasia"):
+                await asyncio.sleep(0.05)
+        with reading(served.folder / JOURNAL):
+            async with asyncio.timeout(3):
+                await served.stop()
+
+    asyncio.run(play())
+
+
+def test_a_line_behind_the_last_one_is_not_taken_in() -> None:
+    spec = TenantSettings(dim=2, policy="linucb", options={"alpha": 0.5}).spec()
+    state = State(spec.make())
+    state.apply(line(2, 0, Erasure()))
+    for late in (1, 2):
+        with pytest.raises(RuntimeError, match="came after line 2"):
+            state.apply(line(late, 0, Erasure()))
+    assert state.total.seq == 2
+
+
+def test_who_is_erased_during_a_replay_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        served = await started(tmp_path)
+        for user in ("ana", "bob", "cleo"):
+            await observe(served, user, 300)
+        known: list[bool] = []
+        replace = served.engine.replace
+
+        def watched(state: State) -> None:
+            known.append("bob" in state.users)
+            replace(state)
+
+        monkeypatch.setattr(served.engine, "replace", watched)
+        some, read = served._replay_some, asyncio.Event()
+
+        async def slowly(state: State) -> None:
+            await some(state)
+            if "bob" in state.users and not read.is_set():
+                read.set()
+                await served.erase("bob")
+
+        monkeypatch.setattr(served, "_replay_some", slowly)
+        await served.erase("ana")
+        await read.wait()
+        await rebuilt(served)
+        # The replay that was under way, and the one that never heard of them.
+        assert known == [False, False]
+        assert served.state.users.keys() == {"cleo"}
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_erasures_that_keep_coming_do_not_put_the_replay_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is served follows: each replay ends, and is rid of all who had gone when it began."""
+
+    async def play() -> None:
+        served = await started(tmp_path)
+        users = [f"u{i}" for i in range(12)]
+        for user in users:
+            await observe(served, user, 50)
+        decided = await served.decide(ask("stays"))
+        gone: list[str] = []
+        seen: list[int] = []
+        replace, some = served.engine.replace, served._replay_some
+
+        def watched(state: State) -> None:
+            replace(state)
+            begun = len(seen)
+            seen.append(len(gone))
+            assert not set(gone) & state.users.keys()
+            # One was erased before the first replay began, and by each that ended, those seen then.
+            for user in gone[: seen[begun - 1] if begun else 1]:
+                assert state.policy.decide(user, ARMS).mean == 0.0
+
+        async def interrupted(state: State) -> None:
+            before = state.total.seq
+            await some(state)
+            if len(gone) < len(users) - 2 and state.total.seq - before > 50:
+                gone.append(users[len(gone)])
+                await served.erase(gone[-1])
+
+        monkeypatch.setattr(served.engine, "replace", watched)
+        monkeypatch.setattr(served, "_replay_some", interrupted)
+        gone.append(users[0])
+        await served.erase(users[0])
+        while len(gone) < len(users) - 2:
+            await asyncio.sleep(0.001)
+        await rebuilt(served)
+        assert seen[0] < len(gone)
+        assert len(seen) >= 3
+        await served.reward(decided.decision_id, 1.0)
+        fresh = State(served.rules.spec().make()).apply_all(served._reader.after(0))
+        assert bits(served.state, tmp_path) == bits(fresh, tmp_path)
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_a_decision_made_after_coming_back_during_a_replay_is_still_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        served = await started(tmp_path)
+        for user in ("ana", "bob", "cleo"):
+            await observe(served, user, 300)
+        some, made = served._replay_some, list[str]()
+
+        async def slowly(state: State) -> None:
+            await some(state)
+            if "bob" in state.users and not made:
+                made.append("soon")
+                await served.erase("bob")
+                made[0] = (await served.decide(ask("bob"))).decision_id
+
+        monkeypatch.setattr(served, "_replay_some", slowly)
+        await served.erase("ana")
+        replaced = served.state
+        while served.state is replaced:
+            await asyncio.sleep(0)
+        assert served.rebuilding
+        assert not (await served.reward(made[0], 1.0)).repeated
+        await rebuilt(served)
+        assert served.state.users["bob"].rewards == 1
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_a_snapshot_follows_when_the_policy_was_made_anew(tmp_path: Path) -> None:
+    async def play() -> None:
+        served = await started(tmp_path)
+        await observe(served, "ana", 10)
+        await observe(served, "bob", WORTH_A_SNAPSHOT)
+        served.save()
+        await served.erase("ana")
+        assert served.saved == 0
+        async with asyncio.timeout(30):
+            while not served.saved:
+                await asyncio.sleep(0.01)
+        assert not served.rebuilding
+        assert served.saved == served.state.total.seq
+        served.snapshots.complaints.clear()
+        made = served.snapshots.latest(epoch=1)
+        assert made is not None
+        assert bits(made, tmp_path) == bits(served.state, tmp_path)
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_an_id_that_was_given_again_stays_when_its_first_decision_goes(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.decide("ana", decision_id="d")
+    first, second = bench.state.ids["d"], bench.reader.find("d", "decision")
+    assert second is not None
+    bench.state.apply(line(2, second.at, second.body, ref="d", user="bob"))
+    bench.state.apply(line(3, second.at, Expiry([first])))
+    assert bench.state.ids == {"d": 2}
+    bench.state.apply(line(4, second.at, Expiry([2])))
+    assert bench.state.ids == {}
+    bench.close()
+
+
+Begun = asyncio.Queue[asyncio.subprocess.Process]
+
+
+def waiting_instead(monkeypatch: pytest.MonkeyPatch) -> Begun:
+    """Let a process that does nothing until its input ends stand in for the one that snapshots."""
+    begin, begun = asyncio.create_subprocess_exec, Begun()
+
+    async def wait(*_: str, stdin: int) -> asyncio.subprocess.Process:
+        process = await begin("cat", stdin=stdin)
+        begun.put_nowait(process)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", wait)
+    return begun
+
+
+def draft(served: Tenant, *, epoch: int) -> Path:
+    """What a process leaves that is killed while it writes."""
+    path = served.snapshots.folder / f".{epoch:08d}-{3:020d}.policy.123-456"
+    path.write_bytes(b"ana")
+    return path
+
+
+@pytest.mark.parametrize("end", ["killed", "well", "cancelled"])
+def test_a_snapshot_that_was_not_finished_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    async def play() -> None:
+        served, begun = tenant(tmp_path), waiting_instead(monkeypatch)
+        await served.start(snapshot_every=1000)
+        taking = asyncio.create_task(served._take_snapshot())
+        process = await begun.get()
+        left = draft(served, epoch=0)
+        if end == "killed":
+            process.kill()
+        elif end == "cancelled":
+            taking.cancel()
+        elif process.stdin is not None:
+            process.stdin.close()
+        await asyncio.gather(taking, return_exceptions=True)
+        assert process.returncode == (0 if end == "well" else -9)
+        assert not left.exists()
+        await served.stop()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("end", ["well", "cancelled"])
+def test_a_snapshot_that_is_finished_after_an_erasure_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    async def play() -> None:
+        served, begun = tenant(tmp_path), waiting_instead(monkeypatch)
+        await served.start(snapshot_every=1000)
+        await observe(served, "ana", 3)
+        remembers = State(served.rules.spec().make()).apply_all(served._reader.after(0))
+        taking = asyncio.create_task(served._take_snapshot())
+        process = await begun.get()
+        await served.erase("ana")
+        served.snapshots.write(remembers, epoch=0)
+        if end == "cancelled":
+            taking.cancel()
+        elif process.stdin is not None:
+            process.stdin.close()
+        await asyncio.gather(taking, return_exceptions=True)
+        assert not list(served.snapshots.folder.iterdir())
+        assert served.saved == 0
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_an_erasure_removes_drafts_from_before_it_and_no_others(tmp_path: Path) -> None:
+    async def play() -> None:
+        served = await started(tmp_path)
+        await observe(served, "ana", 3)
+        before, since = draft(served, epoch=0), draft(served, epoch=1)
+        await served.erase("ana")
+        assert not before.exists()
+        before.touch()
+        served.snapshots.purge(epoch=1)
+        assert not before.exists()
+        # Somebody may be writing it.
+        assert since.exists()
+        await served.stop()
+
+    asyncio.run(play())

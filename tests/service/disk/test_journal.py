@@ -1,0 +1,388 @@
+"""`dyclu.service.disk.journal` and `snapshot`: what survives, and what is said of what does not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dyclu.errors import FileError
+from dyclu.service.disk import provenance as maker
+from dyclu.service.disk.journal import Journal, JournalReader
+from dyclu.service.disk.provenance import made_by
+from dyclu.service.disk.snapshots import JOURNAL, ORPHANED, SNAPSHOTS, Snapshots, take
+from dyclu.service.engine.records import Erasure, Event, Line, decode_body, encode, line
+from dyclu.service.engine.state import State
+from dyclu.storage import Saved, read, write
+from tests.service.bench import Bench, bits
+
+
+def event(seq: int, *x: float, user: str = "ana") -> Line:
+    return line(seq, seq, Event(list(x), 0.5), ref=f"e{seq}", user=user)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_numbers_read_back_as_the_same_doubles(x: list[float]) -> None:
+    connection = sqlite3.connect(":memory:")
+    written = encode(event(1, *x)).decode()
+    body = connection.execute(
+        "SELECT json_extract(value, '$[6]') FROM json_each(?)", (f"[{written}]",)
+    ).fetchone()[0]
+    read = decode_body(body)
+    assert isinstance(read, Event)
+    assert [value.hex() for value in read.x] == [value.hex() for value in x]
+
+
+def test_lines_come_back_in_order_and_in_pieces(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    lines = [event(seq, seq / 3) for seq in range(1, 4001)]
+    journal.append([encode(one) for one in lines])
+    reader = journal.reader()
+    assert list(reader.after(0)) == lines
+    assert list(reader.after(10, upto=12)) == lines[10:12]
+    assert reader.last() == 4000
+
+
+def test_what_is_taken_is_left_out_and_told(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    assert journal.append([encode(event(1, 1.0))]) == set()
+    again = line(3, 3, Event([2.0], 0.5), ref="e1", user="bea")
+    assert journal.append([encode(event(2, 1.0)), encode(again), encode(event(4, 1.0))]) == {3}
+    assert [one.seq for one in journal.reader().after(0)] == [1, 2, 4]
+
+
+def test_a_full_disk_takes_nothing_and_heals(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    pages = journal._writer.execute("PRAGMA page_count").fetchone()[0]
+    journal._writer.execute(f"PRAGMA max_page_count = {pages + 2}").fetchone()
+    many = [encode(event(seq, 1.0, user=f"u{seq}" * 50)) for seq in range(1, 500)]
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        journal.append(many)
+    assert journal.reader().last() == 0
+    journal.reopen()
+    journal.append(many)
+    assert journal.reader().last() == 499
+
+
+@pytest.mark.parametrize("torn", [1, 100, 4096, 9000])
+def test_a_torn_tail_of_the_log_costs_only_what_was_not_acknowledged(
+    tmp_path: Path, torn: int
+) -> None:
+    """A power cut in the middle of a write: the log ends anywhere, the commits before it stay."""
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    sizes = []
+    for seq in range(1, 41):
+        journal.append([encode(event(seq, 1.0))])
+        sizes.append((tmp_path / "j.db-wal").stat().st_size)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("j.db", "j.db-wal"):
+        shutil.copy(tmp_path / name, copy / name)
+    log = copy / "j.db-wal"
+    left = log.stat().st_size - torn
+    log.write_bytes(log.read_bytes()[:left])
+    after = Journal.open(copy / "j.db", dim=1)
+    whole = sum(size <= left for size in sizes)
+    assert [one.seq for one in after.reader().after(0)] == list(range(1, whole + 1))
+    after.append([encode(event(whole + 1, 2.0))])
+
+
+def test_erasing_looks_at_the_users_lines_only(tmp_path: Path) -> None:
+    """Not at a journal of years: all writers wait meanwhile."""
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    asked: list[str] = []
+    journal._writer.set_trace_callback(asked.append)
+    mark = line(1, 0, Erasure())
+    journal.erase("ana", encode(mark))
+    deleting = [one for one in asked if one.startswith("DELETE")]
+    assert len(deleting) == 3
+    for statement in deleting:
+        plan = journal._writer.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
+        assert not [step for *_, step in plan if step.startswith("SCAN")], statement
+    journal.close()
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Somebody copies the journal: they see it as it was when they began, until they end."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM journal").fetchone()
+        yield
+
+
+def holding(folder: Path, name: bytes) -> list[str]:
+    return [file.name for file in folder.iterdir() if file.is_file() and name in file.read_bytes()]
+
+
+def test_an_erasure_does_not_wait_for_readers_and_is_complete_once_they_left(
+    tmp_path: Path,
+) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal.append([encode(event(1, 1.0, user="anastasia"))])
+    with reading(tmp_path / "j.db"):
+        began = time.monotonic()
+        assert journal.erase("anastasia", encode(line(2, 2, Erasure()))) == (1, 1)
+        journal.append([encode(event(3, 1.0))])
+        journal.tidy()
+        assert time.monotonic() - began < 2
+        assert holding(tmp_path, b"anastasia")
+        journal.append([encode(event(4, 1.0))])
+    journal.tidy()
+    assert not journal.owes
+    assert not holding(tmp_path, b"anastasia")
+    assert (tmp_path / "j.db-wal").stat().st_size == 0
+    assert [one.seq for one in journal.reader().after(0)] == [2, 3, 4]
+
+
+def test_a_stop_does_not_wait_for_readers_and_the_next_start_finishes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal.append([encode(event(1, 1.0, user="anastasia"))])
+    with reading(tmp_path / "j.db"):
+        journal.erase("anastasia", encode(line(2, 2, Erasure())))
+        began = time.monotonic()
+        journal.close()
+        assert time.monotonic() - began < 2
+        assert "stays in its write-ahead log" in caplog.text
+        again = Journal.open(tmp_path / "j.db", dim=1)
+        assert again.owes
+        assert holding(tmp_path, b"anastasia")
+    again.tidy()
+    assert not holding(tmp_path, b"anastasia")
+
+
+def test_a_journal_that_is_closed_is_one_file(tmp_path: Path) -> None:
+    Journal.open(tmp_path / "j.db", dim=1).close()
+    assert [file.name for file in tmp_path.iterdir()] == ["j.db"]
+
+
+def test_a_journal_keeps_its_dimension(tmp_path: Path) -> None:
+    Journal.open(tmp_path / "j.db", dim=3).close()
+    with pytest.raises(FileError, match="3 features, the settings say dim = 4"):
+        Journal.open(tmp_path / "j.db", dim=4)
+
+
+@pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\x00" * 64])
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "j.db").write_bytes(content)
+    with pytest.raises(FileError, match="cannot be used as a journal"):
+        Journal.open(tmp_path / "j.db", dim=1)
+    with pytest.raises(FileError, match="not a journal of dyclu"):
+        JournalReader(tmp_path / "j.db").facts()
+
+
+def test_no_journal_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="there is no journal"):
+        JournalReader(tmp_path / "j.db")
+
+
+def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal._writer.execute("UPDATE meta SET value = 99 WHERE name = 'format'")
+    with pytest.raises(FileError, match="format 99"):
+        journal.reader().facts()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    made = Bench(tmp_path, policy="dyclu", options={"noise": 0.1})
+    for i in range(30):
+        made.reward(made.decide(f"u{i % 3}").decision_id, (i % 3) / 2)
+        if i in (10, 20):
+            made.save()
+    return made
+
+
+def snapshot_files(bench: Bench, suffix: str) -> list[Path]:
+    return sorted((bench.folder / SNAPSHOTS).glob(f"*.{suffix}"))
+
+
+def test_a_start_uses_the_latest_snapshot(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [int(file.stem[9:]) for file in snapshot_files(bench, "state")] == [22, 42]
+    started: list[int] = []
+    after = JournalReader.after
+
+    def watched(self: JournalReader, seq: int, **more: Any) -> Any:
+        started.append(seq)
+        return after(self, seq, **more)
+
+    monkeypatch.setattr(JournalReader, "after", watched)
+    bench.restart()
+    assert started == [42]
+    assert not bench.snapshots.complaints
+
+
+@pytest.mark.parametrize("suffix", ["state", "policy"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "gone"])
+def test_a_damaged_snapshot_falls_back_loudly(
+    bench: Bench, suffix: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = bits(bench.state, bench.folder)
+    latest = snapshot_files(bench, suffix)[-1]
+    content = latest.read_bytes()
+    match damage:
+        case "cut":
+            latest.write_bytes(content[:-7])
+        case "flip":
+            latest.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+        case "empty":
+            latest.write_bytes(b"")
+        case _:
+            latest.unlink()
+    bench.restart()
+    assert bits(bench.state, bench.folder) == before
+    if (suffix, damage) != ("state", "gone"):
+        assert len(bench.snapshots.complaints) == 1
+        assert latest.stem in caplog.text
+
+
+def test_without_any_snapshot_the_journal_is_enough(bench: Bench) -> None:
+    before = bits(bench.state, bench.folder)
+    shutil.rmtree(bench.folder / SNAPSHOTS)
+    bench.restart()
+    assert bits(bench.state, bench.folder) == before
+
+
+def test_a_snapshot_of_another_policy_is_not_used(bench: Bench) -> None:
+    bench.close()
+    other = Bench(bench.folder, options={"alpha": 0.5})
+    assert repr(other.state.policy).startswith("LinUCB")
+    assert other.state.total.rewards == 30
+
+
+@pytest.mark.parametrize("other", ["dyclu", "numpy", "numba", "machine", "source"])
+def test_a_snapshot_of_another_version_is_not_used_and_that_is_said(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, other: str
+) -> None:
+    before = bits(bench.state, bench.folder)
+    monkeypatch.setattr(maker, "made_by", lambda: {**made_by(), other: "another"})
+    replayed: list[int] = []
+    after = JournalReader.after
+
+    def watched(self: JournalReader, seq: int, **more: Any) -> Any:
+        replayed.append(seq)
+        return after(self, seq, **more)
+
+    monkeypatch.setattr(JournalReader, "after", watched)
+    bench.restart()
+    assert replayed == [0]
+    assert bits(bench.state, bench.folder) == before
+    assert len(bench.snapshots.complaints) == 2
+    assert f"made with {other} {made_by()[other]}, this is another" in caplog.text
+
+
+def test_a_snapshot_that_does_not_say_what_made_it_is_not_used(bench: Bench) -> None:
+    for file in snapshot_files(bench, "state"):
+        saved = read(file)
+        write(file, Saved(saved.kind, {"spec": saved.options["spec"]}, saved.state, saved.arrays))
+    bench.restart()
+    assert "did not say what made it" in bench.snapshots.complaints[0]
+    assert bench.snapshots.used == 0
+
+
+def test_who_has_not_heard_of_an_erasure_removes_nothing_that_followed_it(bench: Bench) -> None:
+    """As a process that makes snapshots for a service that was killed."""
+    late = Snapshots(bench.folder / SNAPSHOTS, bench.rules.spec())
+    old = bench.replayed()
+    bench.erase("u1")
+    bench.save()
+    names = {file.name for file in (bench.folder / SNAPSHOTS).iterdir()}
+    late.write(old, epoch=0)
+    assert names < {file.name for file in (bench.folder / SNAPSHOTS).iterdir()}
+    bench.restart()
+    assert "u1" not in bench.state.users
+    assert not bench.snapshots.complaints
+
+
+def test_a_snapshot_overtaken_by_an_erasure_removes_itself(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_it = Snapshots.write
+
+    def overtaken(self: Snapshots, state: State, *, epoch: int) -> None:
+        write_it(self, state, epoch=epoch)
+        bench.journal.erase("u1", encode(line(bench.state.total.seq + 1, 0, Erasure())))
+
+    monkeypatch.setattr(Snapshots, "write", overtaken)
+    take(bench.folder, bench.rules.spec())
+    assert not snapshot_files(bench, "state")
+    assert not snapshot_files(bench, "policy")
+
+
+def test_what_was_read_during_an_erasure_is_never_written(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even for the moment until it would remove itself: a kill could fall into it."""
+    written: list[int] = []
+    read_on = JournalReader.after
+
+    def overtaken(self: JournalReader, seq: int, *, upto: int | None = None) -> Iterator[Line]:
+        yield from read_on(self, seq, upto=upto)
+        bench.journal.erase("u1", encode(line(bench.state.total.seq + 1, 0, Erasure())))
+
+    monkeypatch.setattr(JournalReader, "after", overtaken)
+    monkeypatch.setattr(Snapshots, "write", lambda *_, epoch: written.append(epoch))
+    take(bench.folder, bench.rules.spec())
+    assert written == []
+    monkeypatch.setattr(JournalReader, "after", read_on)
+    take(bench.folder, bench.rules.spec())
+    assert written == [1]
+
+
+def test_a_process_that_makes_a_snapshot_ends_with_its_service(bench: Bench) -> None:
+    before, spec = snapshot_files(bench, "state"), json.dumps(asdict(bench.rules.spec()))
+    words = [sys.executable, "-m", "dyclu.service.disk.snapshots", str(bench.folder), spec]
+    orphan = subprocess.run(words, stdin=subprocess.DEVNULL)
+    assert orphan.returncode == ORPHANED
+    assert snapshot_files(bench, "state") == before
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as child:
+        assert child.wait(timeout=60) == 0
+    assert int(snapshot_files(bench, "state")[-1].stem[9:]) == bench.state.total.seq
+
+
+def test_a_journal_restored_from_an_old_copy_is_not_mixed_with_newer_snapshots(
+    bench: Bench,
+) -> None:
+    bench.close()
+    rows = sqlite3.connect(bench.folder / JOURNAL)
+    rows.execute("DELETE FROM journal WHERE seq > 30")
+    rows.commit()
+    rows.close()
+    bench.open()
+    assert bench.state.total.seq == 30
+    assert any("ahead of the journal" in one for one in bench.snapshots.complaints)
+    assert bits(bench.state, bench.folder) == bits(bench.replayed(), bench.folder)
+
+
+def test_a_snapshot_made_beside_the_service_is_the_same(bench: Bench) -> None:
+    take(bench.folder, bench.rules.spec())
+    assert int(snapshot_files(bench, "state")[-1].stem[9:]) == bench.state.total.seq
+    made = bench.snapshots.latest(epoch=0)
+    assert made is not None
+    assert bits(made, bench.folder) == bits(bench.state, bench.folder)
+
+
+def test_a_reward_that_cannot_be_learnt_does_not_stop_the_service(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    seq = bench.state.total.seq + 1
+    wrong = line(seq, bench.state.total.at, Event([1.0, 2.0, 3.0], 1.0), ref="e", user="ana")
+    bench.write([wrong])
+    bench.restart()
+    assert bench.state.total.unlearnt == 1
+    assert f"line {seq} of the journal could not be learnt" in caplog.text
+    assert not bench.decide("ana").rank

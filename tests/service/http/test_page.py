@@ -1,0 +1,182 @@
+"""The page, in a real browser: it loads, it is live, and it complains of nothing."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.tenants import crowd
+from dyclu.service.http.keys import digest
+from dyclu.service.spec import PolicySpec
+from tests.service.browser import Browser, browser
+from tests.service.running import Running, running, told, wait_until
+
+PARTS = ("index.html", "page.css", "page.js", "icon.svg")
+TASTES = np.array([[1.0, 0.0, 0.2], [-0.5, 1.0, 0.0], [0.0, -1.0, 0.8]])
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_nothing_comes_from_outside(name: str) -> None:
+    content = resources.files("dyclu.service").joinpath("dashboard", name).read_text()
+    outside = [url for url in re.findall(r"(?:https?:)?//[\w.]+", content) if "w3.org" not in url]
+    assert not [url for url in outside if url.startswith(("http", "//")) and "." in url]
+    assert "innerHTML" not in content
+    assert "eval(" not in content
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with browser() as made:
+        yield made
+
+
+def live(service: Running, rounds: int, *, shift: int = 0, seed: int = 0) -> None:
+    """Let everybody live for some rounds; after a shift, everybody has another taste."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(rounds):
+        for user in range(9):
+            x = rng.normal(size=3)
+            y = x @ TASTES[(user + shift) % 3] + 0.05 * rng.normal()
+            rows.append({"user": f"user-{user}", "features": x.tolist(), "reward": float(y)})
+    for start in range(0, len(rows), 500):
+        body = {"observations": rows[start : start + 500]}
+        assert service.http.post("/v1/observations", json=body).status_code == 200
+
+
+POLICIES: dict[str, dict[str, float]] = {"dyclu": {"noise": 0.05}, "atlas": {}}
+
+
+@pytest.fixture(scope="module", params=POLICIES)
+def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    flags = {"dim": 3, "policy": request.param, "options": POLICIES[request.param]}
+    with running(told(tmp_path_factory.mktemp("page"), **flags)) as made:
+        live(made, 25)
+        yield made
+
+
+def test_a_change_is_seen_within_two_seconds(service: Running, window: Browser) -> None:
+    window.open(service.url)
+    wait_until(lambda: window.text("#users") == "9", seconds=10)
+    assert window.text("#state") == "well"
+    before = int(window.text("#changes-total"))
+    seen = window.run("return document.querySelectorAll('#changes tr').length")
+    live(service, 12, shift=1, seed=1)
+    happened = time.monotonic()
+    wait_until(
+        lambda: window.run("return document.querySelectorAll('#changes tr').length") > seen,
+        seconds=5,
+    )
+    assert time.monotonic() - happened < 2.0
+    wait_until(lambda: int(window.text("#changes-total")) > before, seconds=2)
+    assert window.run("return document.querySelectorAll('#alarms .bar').length") > 0
+    latest = service.http.get("/v1/changes").json()["changes"][-1]
+    expected = [latest["user"], str(latest["before"]), str(latest["after"])]
+    wait_until(lambda: top_row(window)[1:4] == expected, seconds=3)
+    assert top_row(window)[4].endswith("%")
+    wait_until(lambda: window.run("return document.querySelectorAll('#map circle').length"))
+    assert window.complaints() == []
+
+
+def top_row(window: Browser) -> list[str]:
+    """When, user, from, to and certainty of the latest change on the page."""
+    cells = "document.querySelectorAll('#changes tr:first-child td')"
+    found: list[str] = window.run(f"return [...{cells}].map((one) => one.textContent)")
+    return found
+
+
+def test_a_users_timeline_when_clicked(service: Running, window: Browser) -> None:
+    window.open(service.url)
+    wait_until(lambda: window.run("return document.querySelectorAll('#changes tr').length"))
+    window.run("document.querySelector('#changes button').click()")
+    wait_until(lambda: window.text("#user-name").startswith("user-"))
+    assert window.run("return document.querySelectorAll('#timeline .stretch').length") >= 2
+    belief = "follows" in window.text("#user-facts")
+    assert belief == bool(service.http.get("/v1/users/user-0").json()["belief"])
+    window.run("who.value = 'nobody'; lookup.requestSubmit()")
+    wait_until(lambda: "no such user" in window.text("#user-note"))
+    # The browser itself notes the 404 that was asked for; the page must not.
+    assert all("404" in one for one in window.complaints())
+
+
+def test_no_certainty_is_rounded_up(service: Running, window: Browser) -> None:
+    window.open(service.url)
+    shares = {0.5: "50 %", 0.9984: "99.8 %", 0.9999: "> 99.9 %", 1.0: "> 99.9 %"}
+    assert {share: window.run(f"return percent({share})") for share in shares} == shares
+
+
+def test_the_map_keeps_distances(service: Running, window: Browser) -> None:
+    """Any two models are as far apart on the page as their estimates are, but for one scale."""
+    window.open(service.url)
+    wait_until(lambda: window.run("return document.querySelectorAll('#map circle').length"))
+    models = service.http.get("/v1/models").json()["models"]
+    here = np.array([[one["x"], one["y"]] for one in models])
+    circles = "[...document.querySelectorAll('#map circle')]"
+    there = np.array(
+        window.run(f"return {circles}.map((c) => [+c.getAttribute('cx'), +c.getAttribute('cy')])")
+    )
+    pairs = [
+        np.linalg.norm(at[:, None] - at[None], axis=2)[np.triu_indices(len(at), 1)]
+        for at in (here, there)
+    ]
+    ratio = pairs[1] / pairs[0]
+    assert np.allclose(ratio, ratio[0], rtol=1e-6)
+
+
+def test_it_fits_a_phone_and_the_dark(service: Running, window: Browser, tmp_path: Path) -> None:
+    window.open(service.url)
+    wait_until(lambda: window.run("return document.querySelectorAll('#map circle').length"))
+    background = {}
+    for dark in (False, True):
+        window.dark(dark)
+        background[dark] = window.run("return getComputedStyle(document.body).backgroundColor")
+    assert background[False] != background[True]
+    window.phone(380, 800)
+    wide = window.run("return document.documentElement.scrollWidth")
+    assert wide <= 380
+    window.picture(tmp_path / "phone.png")
+    assert (tmp_path / "phone.png").stat().st_size > 10_000
+
+
+ASKED_FOR = ("v1/policy", "v1/activity", "v1/changes?since=0", "v1/models", "v1/users/u99999")
+
+
+def test_a_hundred_thousand_users(tmp_path: Path, window: Browser) -> None:
+    """None of what the page asks for once a second may take long: requests wait meanwhile."""
+    data = crowd(tmp_path, PolicySpec("linucb", 3, {}), users=100_000, life=1)
+    with running(told(data, dim=3, options={})) as made:
+        window.open(made.url)
+        wait_until(lambda: window.text("#users") == "100,000", seconds=10)
+        window.run("who.value = 'u99999'; lookup.requestSubmit()")
+        wait_until(lambda: window.text("#user-name") == "u99999")
+        assert window.complaints() == []
+        for path in ASKED_FOR:
+            quickest = min(seconds_for(made, path) for _ in range(5))
+            assert quickest < 0.05, path
+            assert len(made.http.get(path).content) < 300_000
+
+
+def seconds_for(service: Running, path: str) -> float:
+    began = time.perf_counter()
+    assert service.http.get(path).status_code == 200
+    return time.perf_counter() - began
+
+
+def test_a_key_is_asked_for(tmp_path: Path, window: Browser) -> None:
+    given = told(tmp_path, keys=f"{digest('open sesame')} read-only")
+    with running(given) as locked:
+        window.open(locked.url)
+        wait_until(lambda: window.text("#state") == "needs a key")
+        assert window.run("return main.hidden") is True
+        window.run("key.value = 'open sesame'; login.requestSubmit()")
+        wait_until(lambda: window.text("#state") == "well")
+        assert window.run("return main.hidden") is False
+        assert all("401" in one for one in window.complaints())

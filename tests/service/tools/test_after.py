@@ -1,0 +1,217 @@
+"""Replay, export and load test: what is made of a journal, and of a service, afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import dyclu
+from dyclu.cli import app
+from dyclu.service.disk.snapshots import JOURNAL
+from dyclu.service.http.keys import digest
+from dyclu.service.schema import Observation
+from dyclu.service.spec import PolicySpec
+from dyclu.service.tools.export import COLUMNS
+from dyclu.service.tools.loadtest import Load, People, load
+from dyclu.service.tools.replay import replay
+from tests.service.bench import ARMS, Bench
+from tests.service.running import running, told
+
+TASTE = {"ana": [1.0, 0.0], "bea": [0.0, 1.0]}
+
+
+def worth(user: str, arm: str) -> float:
+    return float(np.dot(TASTE[user], ARMS[int(arm[1:])]))
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Half at random, all arms kept: two users with tastes of their own, one who left early."""
+    folder = tmp_path_factory.mktemp("journal")
+    bench = Bench(folder, epsilon=0.5, log_arms=True, reward_wait=1000.0, default_reward=None)
+    bench.journal.note_served(json.dumps({"name": "linucb", "dim": 2, "options": {"alpha": 0.5}}))
+    for i in range(400):
+        user = ("ana", "bea")[i % 2]
+        answer = bench.decide(user, decision_id=f"d{i}")
+        bench.reward(answer.decision_id, worth(user, answer.arm))
+    bench.do(bench.engine.observe, Observation("cleo", [1.0, 0.0], 0.25, event_id="e1"))
+    bench.decide("ana", decision_id="waiting")
+    bench.close()
+    return folder / JOURNAL
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(app, words)
+
+
+def test_the_same_policy_foresees_the_same(journal: Path) -> None:
+    result = run("replay", str(journal), "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["served"] == found["replayed"]
+    assert (found["decisions"], found["rewards"], found["events"]) == (401, 400, 1)
+    assert found["users_changed_in_one_only"] == 0
+
+
+def test_what_a_better_policy_would_have_earned(journal: Path) -> None:
+    """LinUCB alone, without the half at random, chooses the best arm once it knows the tastes."""
+    found = json.loads(run("replay", str(journal), "--options=alpha=0.1", "--json").stdout)
+    assert found["decisions_with_arms"] == 401
+    assert 0.4 < found["agreement"] < 0.9
+    # Best arms are worth 1; a third of the explored half is spent on them.
+    assert found["mean_reward"] < 0.9
+    assert found["estimated_mean_reward"] == pytest.approx(1.0, abs=0.05)
+    uniform = json.loads(run("replay", str(journal), "--policy=uniform", "--json").stdout)
+    # Any arm: (1 + 0 + 0.6) / 3 for ana and (0 + 1 + 0.8) / 3 for bea.
+    assert uniform["estimated_mean_reward"] == pytest.approx(0.57, abs=0.12)
+    assert uniform["replayed"]["error"] > found["replayed"]["error"]
+
+
+def test_replay_saves_what_was_learnt(journal: Path, tmp_path: Path) -> None:
+    result = run("replay", str(journal), "--policy=dyclu", f"--save={tmp_path / 'policy'}")
+    assert result.exit_code == 0, result.output
+    assert "DyClu(" in result.stdout
+    assert isinstance(dyclu.load(tmp_path / "policy"), dyclu.DyClu)
+
+
+def test_replay_forgets_decisions_that_expired(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, reward_wait=1.0)
+    bench.decide("ana")
+    bench.now += 2
+    bench.expire()
+    spec = PolicySpec("linucb", 2, {})
+    report = replay(bench.reader, spec, spec)
+    assert (report.decisions, report.rewards) == (1, 0)
+    assert not report.other.waiting
+
+
+def test_csv(journal: Path, tmp_path: Path) -> None:
+    out = tmp_path / "table.csv"
+    result = run("export", str(journal), str(out))
+    assert result.stdout == f"written: {out} (402 rows)\n"
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert list(rows[0]) == [*(name for name, _ in COLUMNS), "x0", "x1"]
+    assert [row["id"] for row in rows[:2]] == ["d0", "d1"]
+    first = rows[0]
+    assert float(first["reward"]) == worth(first["user"], first["arm"])
+    assert [float(first["x0"]), float(first["x1"])] == ARMS[int(first["arm"][1:])]
+    assert 0 < float(first["propensity"]) <= 1
+    event, waiting = rows[-2], rows[-1]
+    assert (event["kind"], event["id"], float(event["reward"])) == ("event", "e1", 0.25)
+    assert (waiting["id"], waiting["reward"], waiting["reward_at"]) == ("waiting", "", "")
+    assert first["at"].startswith("2023-11-14T22:13:20")
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_parquet(journal: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    out = tmp_path / "table.parquet"
+    assert run("export", str(journal), str(out)).exit_code == 0
+    rows = parquet.read_table(out).to_pylist()
+    assert len(rows) == 402
+    run("export", str(journal), str(tmp_path / "table.csv"))
+    plain = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
+    for row, text in zip(rows, plain, strict=True):
+        assert {name: "" if value is None else str(value) for name, value in row.items()} == text
+
+
+def test_no_journal_is_told(tmp_path: Path) -> None:
+    for words in (["replay", str(tmp_path / "x")], ["export", str(tmp_path / "x"), "y.csv"]):
+        result = run(*words)
+        assert result.exit_code == 2
+        assert "there is no journal" in result.stderr
+
+
+def test_load(tmp_path: Path) -> None:
+    with running(told(tmp_path, dim=5)) as made:
+        wanted = Load(users=6, tastes=2, clients=8, seconds=1.5, noise=0.05)
+        steps: list[float] = []
+        found = asyncio.run(load(made.url, wanted, progress=steps.append)).numbers()
+        policy = made.http.get("/v1/policy").json()
+    assert steps
+    assert found["errors"] == {}
+    assert found["decisions_per_second"] * found["seconds"] == pytest.approx(
+        policy["decisions"], rel=0.01
+    )
+    assert policy["rewards"] == policy["decisions"]
+    assert 0 < found["decision_ms"]["p50"] <= found["decision_ms"]["p99"]
+    # Six users learn five weights each: what is given away must shrink.
+    assert found["regret_last_tenth"] < 0.5 * found["regret_first_tenth"]
+
+
+def test_load_at_a_rate_and_without_rewards(tmp_path: Path) -> None:
+    with running(told(tmp_path, dim=3)) as made:
+        wanted = Load(users=5, clients=4, seconds=1.0, rate=20.0, rewarded=0.0)
+        found = asyncio.run(load(made.url, wanted)).numbers()
+    assert 10 < found["decisions_per_second"] < 25
+    assert found["rewards_per_second"] == 0
+
+
+def test_load_for_some_rounds_of_which_half_are_rewarded(tmp_path: Path) -> None:
+    with running(told(tmp_path, dim=3)) as made:
+        wanted = Load(users=5, clients=4, seconds=60.0, rounds=200, rewarded=0.5)
+        served = asyncio.run(load(made.url, wanted))
+    # No client stops in the middle of a round.
+    assert 200 <= len(served.decisions) < 204
+    # Five standard deviations of a binomial count.
+    assert abs(len(served.rewards) - 100) < 5 * np.sqrt(200 / 4)
+
+
+def test_another_turn_is_the_same_people_with_other_arms() -> None:
+    first, again, other = (People(Load(turn=turn), 3) for turn in (0, 0, 1))
+    bodies = [
+        [one.round()[2].partition(b"arms")[2] for _ in range(50)] for one in (first, again, other)
+    ]
+    assert bodies[0] == bodies[1]
+    assert not set(bodies[0]) & set(bodies[2])
+    assert np.array_equal(first.worth, other.worth)
+    assert first.written == other.written
+
+
+def test_a_load_test_needs_a_service() -> None:
+    result = run("loadtest", "http://127.0.0.1:9", "--seconds=1")
+    assert result.exit_code == 2
+    assert "does not answer" in result.stderr
+    assert run("loadtest", "ftp://x").exit_code == 2
+
+
+def test_a_key_and_its_digest() -> None:
+    lines = run("key").stdout.splitlines()
+    key = lines[0].removeprefix("key: ")
+    assert lines[2] == f'digest = "{digest(key)}"'
+    assert run("key").stdout != run("key").stdout
+    assert 'role = "read-only"' in run("key", "--role=read-only").stdout
+
+
+def test_a_key_of_no_role_is_refused() -> None:
+    result = run("key", "--role=bogus")
+    assert result.exit_code == 2
+    assert "'bogus', expected read-only or read-write" in result.stderr
+    assert "key:" not in result.stdout
+
+
+def test_serving_nothing_is_refused() -> None:
+    result = run("serve")
+    assert result.exit_code == 2
+    assert "no tenant is set up" in result.stderr
+    result = run("serve", "--dim=2", "--host=0.0.0.0")
+    assert result.exit_code == 2
+    assert "without keys" in result.stderr
+
+
+def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("dyclu.service.")]:
+        if name != "dyclu.service.commands":
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    result = run("serve", "--dim=2")
+    assert result.exit_code == 2
+    assert "pip install 'dyclu[service]'" in result.stderr

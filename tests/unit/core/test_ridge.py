@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dyclu import Stats
+from dyclu.core.ridge import scores
+from dyclu.core.theory import exploration
+from dyclu.policy import TIE, choose, first_best
+from tests.properties.observations import SEEDS
+
+
+@given(SEEDS, st.integers(1, 6), st.integers(0, 9), st.integers(1, 7))
+def test_scores_are_those_of_ridge_regression(seed: int, dim: int, n: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y, arms = rng.normal(size=(n, dim)), rng.normal(size=n), rng.normal(size=(k, dim))
+    stats = Stats.of(X, y) if n else Stats.empty(dim)
+    inverse = np.linalg.inv(X.T @ X + 0.3 * np.eye(dim))
+    answer = scores(stats, arms, ridge=0.3, alpha=1.7)
+    np.testing.assert_allclose(answer.theta, inverse @ X.T @ y, atol=1e-9)
+    np.testing.assert_allclose(answer.mean, arms @ inverse @ X.T @ y, atol=1e-9)
+    expected = 1.7 * np.sqrt(np.einsum("kd,de,ke->k", arms, inverse, arms))
+    np.testing.assert_allclose(answer.width, expected, rtol=1e-8)
+
+
+def test_exploration_is_equation_two() -> None:
+    expected = 0.09 * math.sqrt(25 * math.log(1 + 300 / 2.5) + 2 * math.log(10)) + math.sqrt(0.1)
+    assert exploration(300, 25, noise=0.09, ridge=0.1, delta=0.1) == pytest.approx(expected)
+
+
+def test_unseen_arms_are_worth_a_try() -> None:
+    stats = Stats.of([[1.0, 0.0]] * 50, [0.1] * 50)
+    assert choose("ana", scores(stats, np.eye(2), ridge=1.0, alpha=1.0)).arm == 1
+
+
+def test_a_ridge_that_rounding_swallows_still_bounds_the_width() -> None:
+    x = 1e12 * np.array([1.0, 1.0, 1.0])
+    arms = np.array([[1.0, 1.0, 1.0], [1.0, -1.0, 0.0]])
+    answer = scores(Stats.of(x, 1.0), arms, ridge=0.1, alpha=1.0)
+    # Nothing was seen across the context: there λ alone decides.
+    assert answer.width == pytest.approx([0.0, np.sqrt(2 / 0.1)], rel=1e-3, abs=1e-3)
+    assert np.isfinite(answer.theta).all()
+
+
+def test_ties_go_to_the_first() -> None:
+    assert first_best(np.array([1.0, 1.0 + TIE / 2, 0.0])) == 0
+    assert first_best(np.array([1.0, 1.0 + 3 * TIE, 0.0])) == 1
+    assert first_best(np.array([-5.0])) == 0

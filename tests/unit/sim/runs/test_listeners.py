@@ -1,0 +1,74 @@
+"""`dyclu.sim.runs.listeners`: policies on Last.fm, their options, and the longest-arm baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dyclu import storage
+from dyclu.conformance import check_policy
+from dyclu.errors import OptionError
+from dyclu.policy import Policy
+from dyclu.sim.runs.largest import LargestNorm
+from dyclu.sim.runs.listeners import (
+    EITHER_WIDTH,
+    LISTENERS,
+    OTHER_WIDTHS,
+    check_listeners,
+    listener,
+    listeners,
+    options,
+    width,
+)
+
+
+@pytest.mark.parametrize("name", listeners())
+def test_nobody_is_told_the_noise(name: str) -> None:
+    policy = listener(name, 3, seed=1)
+    assert isinstance(policy, Policy)
+    assert not {"noise", "width_noise"} & options(name).keys()
+    shown = repr(policy)
+    assert "noise=" not in shown or "noise=None" in shown
+    assert "width_noise=" not in shown or "width_noise=None" in shown
+    assert all(f"{option}={value!r}" in shown for option, value in options(name).items()), shown
+
+
+@pytest.mark.parametrize("name", EITHER_WIDTH)
+def test_both_widths_can_be_played(name: str) -> None:
+    assert "alpha=None" in repr(listener(name, 3))
+    assert "alpha=0.3" in repr(listener(f"{name}-0.3", 3))
+    assert (width(name), width(f"{name}-0.3")) == ("Eq. (2)", "0.3")
+
+
+def test_the_others_explore_as_is_said_of_them() -> None:
+    assert set(OTHER_WIDTHS) == {
+        name for name in listeners() if width(name) == OTHER_WIDTHS.get(name)
+    }
+    assert "alpha=0.1" in repr(listener("club", 3))
+    assert "alpha=0.3" in repr(listener("sclub", 3))
+
+
+def test_who_plays_by_default_can() -> None:
+    check_listeners(LISTENERS, 5)
+
+
+def test_who_is_no_listener_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"oracle cannot play on Last\.fm"):
+        listener("oracle", 3)
+    with pytest.raises(OptionError, match=r"is called 'nobody'.*largest-norm.*dyclu-0\.3"):
+        check_listeners(("dyclu", "nobody"), 3)
+    with pytest.raises(OptionError, match=r"there are no policies.*largest-norm"):
+        check_listeners((), 3)
+
+
+def test_the_longest_arm_is_a_policy() -> None:
+    def load(path: Path) -> Policy:
+        return LargestNorm.restore(storage.read(path))
+
+    check_policy(lambda: LargestNorm(3), load=load)
+
+
+def test_the_longest_arm_is_chosen() -> None:
+    policy = LargestNorm(2)
+    assert policy.decide(1, [[1.0, 0.0], [0.0, -3.0], [2.0, 2.0]]).arm == 1
