@@ -40,7 +40,7 @@ def examples() -> list[tuple[str, str]]:
                 line, _, answer = answer.partition("\n")
                 command += f"\n{line}"
             if command.startswith("curl"):
-                found.append((command, answer))
+                found.append((command, re.sub(r"\n +", "", answer)))  # long answers are wrapped
     return found
 
 
