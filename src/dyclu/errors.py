@@ -6,16 +6,16 @@
     ├── ShapeError         (ValueError)   wrong number of features or axes, no arms, ragged lists
     ├── NumberError        (ValueError)   NaN, ±inf, or too large to square
     ├── KindError          (TypeError)    strings, complex numbers, None, objects where numbers go
-    ├── OptionError        (ValueError)   an option outside its range, or a name nobody knows
-    ├── FileError          (ValueError)   a saved policy that cannot be read
+    ├── OptionError        (ValueError)   an option outside its range, or an unknown name
+    ├── FileError          (ValueError)   a file that cannot be read or written
     │   ├── ForeignFile                     was not written by `save`
-    │   ├── DamagedFile                     truncated or altered since
-    │   ├── OlderFile                       written by an earlier version of dyclu
-    │   └── NewerFile                       written by a later version of dyclu
+    │   ├── DamagedFile                     was truncated or altered after `save`
+    │   ├── OlderFile                       was written by an earlier version of dyclu
+    │   └── NewerFile                       was written by a later version of dyclu
     ├── MissingExtra       (ImportError)  an optional dependency is not installed
-    └── SweepFailed        (RuntimeError) runs of a sweep that could not be made
+    └── SweepFailed        (RuntimeError) runs of a sweep that failed
 
-Every message says what was got, what was expected and what to do.
+Every message says what dyclu got, what it expected and what to do.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from typing import Any
 
 
 class DycluError(Exception):
-    """Anything dyclu refuses to do."""
+    """Base class of all errors of dyclu."""
 
 
 class ShapeError(DycluError, ValueError):
-    """Numbers in the wrong arrangement."""
+    """An array of the wrong shape."""
 
 
 class NumberError(DycluError, ValueError):
-    """A number nothing can be learnt from."""
+    """A number that is NaN, infinite or too large."""
 
 
 class KindError(DycluError, TypeError):
-    """Something that is not a real number where one is needed."""
+    """A value of the wrong type, such as a string instead of a number."""
 
 
 class OptionError(DycluError, ValueError):
-    """An option outside its range."""
+    """An option outside its range, or an unknown name."""
 
 
 class FileError(DycluError, ValueError):
-    """A saved policy that cannot be read."""
+    """A file that cannot be read or written."""
 
 
-class ForeignFile(FileError):  # noqa: N818 - reads as what it is
+class ForeignFile(FileError):  # noqa: N818 - the name says what was found
     """A file that `save` did not write."""
 
 
@@ -69,12 +69,12 @@ class MissingExtra(DycluError, ImportError):  # noqa: N818
 
 
 class SweepFailed(DycluError, RuntimeError):  # noqa: N818
-    """A sweep some of whose runs could not be made; all the others are stored.
+    """Some runs of a sweep failed; the results of all others are stored.
 
     Attributes
     ----------
     failures : dict of job to BaseException
-        Why each of them failed.
+        The failed jobs and their errors.
     """
 
     def __init__(self, message: str, failures: Mapping[Any, BaseException]) -> None:

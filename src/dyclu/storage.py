@@ -1,15 +1,15 @@
-"""Saved policies: one file of plain numbers and JSON, never code.
+"""Saved policies: one file of JSON and arrays, without code (no pickle).
 
 ::
 
-    dyclu-policy 1                                  what the file is, and its format's version
-    {"kind": "DyClu", "options": {...}, ...}        JSON on one line, arrays' names and shapes too
-    ........                                        the arrays' bytes, one after the other
+    dyclu-policy 2                                  name and version of the format
+    {"kind": "DyClu", "options": {...}, ...}        JSON on one line, with arrays' names and shapes
+    ........                                        the bytes of the arrays, one after the other
     ........                                        SHA-256 of everything above
 
-Writing is atomic: the file appears complete under its name or not at all, and a crash leaves an
-older one untouched. Reading checks the digest first, so that nothing altered is ever looked into;
-then the arrays are read straight to where they stay, as a large policy is as large as memory.
+Writing is atomic: after a crash there is the complete new file or the unchanged old one. Reading
+checks the digest before it parses anything. Arrays are read without a second copy, because a policy
+can be nearly as large as the memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORMAT = b"dyclu-policy"
 VERSION = 2
 DIGEST = hashlib.sha256().digest_size
 CHUNK = 1 << 20
-"""Bytes read at a time where a file is only looked through."""
+"""Bytes read at a time while the digest is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class Saved:
     kind : str
         Name of the policy's class.
     options : dict
-        The keyword arguments it was made with.
+        The keyword arguments of its constructor.
     state : dict
-        What it has learnt, as far as JSON holds it.
+        The part of its state that is stored as JSON.
     arrays : dict of str to array
-        What it has learnt, in numbers.
+        The part of its state that is stored as arrays.
     """
 
     kind: str
@@ -62,17 +62,17 @@ class Saved:
 
 
 def write(path: str | os.PathLike[str], saved: Saved) -> None:
-    """Write a policy to `path`, replacing what was there in one step."""
+    """Write a policy to `path`; an existing file is replaced atomically."""
     replace_file(Path(path), *_encoded(saved))
 
 
 def read(path: str | os.PathLike[str]) -> Saved:
-    """Read what `write` wrote, or say what is wrong with the file."""
+    """Read a file that `write` wrote; raise a `FileError` if it cannot be read."""
     target = Path(path)
     try:
         with target.open("rb") as file:
             _check(file, target)
-            with trusting(target):
+            with damaged_on_error(target):
                 return _decoded(file)
     except FileError:
         raise
@@ -82,8 +82,8 @@ def read(path: str | os.PathLike[str]) -> Saved:
 
 
 @contextmanager
-def trusting(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn whatever goes wrong with contents that match their digest into a `DamagedFile`."""
+def damaged_on_error(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise `DamagedFile` if contents whose digest is valid cannot be used."""
     try:
         yield
     except (
@@ -95,13 +95,13 @@ def trusting(path: str | os.PathLike[str]) -> Iterator[None]:
         ValueError,
     ) as error:
         raise DamagedFile(
-            f"{path} has a valid digest but makes no sense ({error!r}); "
-            "it was not written by policy.save(path) as it stands"
+            f"{path} has a valid digest but makes no sense ({error!r}), expected a file that "
+            "policy.save(path) wrote; save the policy again, or restore a copy of the file"
         ) from None
 
 
 def _encoded(saved: Saved) -> Iterator[bytes | memoryview]:
-    """Yield the file piece by piece: a large policy is not copied only to be written."""
+    """Yield the contents of the file in pieces, so that a large policy is not copied."""
     arrays = {name: _portable(array) for name, array in saved.arrays.items()}
     header = {
         "kind": saved.kind,
@@ -138,14 +138,14 @@ def _check(file: BinaryIO, target: Path) -> None:
             f"{target} has format version {int(version)}, this dyclu reads version {VERSION}; "
             "install the dyclu that wrote it"
         )
-    if not _is_whole(file):
+    if not _digest_matches(file):
         raise DamagedFile(
             f"{target} is truncated or was altered: its contents do not match their digest; "
-            "restore it from a copy, it was whole when it was saved"
+            "restore it from a copy"
         )
 
 
-def _is_whole(file: BinaryIO) -> bool:
+def _digest_matches(file: BinaryIO) -> bool:
     left = file.seek(0, os.SEEK_END) - DIGEST
     file.seek(0)
     found = hashlib.sha256()
@@ -167,37 +167,37 @@ def _decoded(file: BinaryIO) -> Saved:
 
 
 def replace_file(path: Path, *pieces: bytes | memoryview) -> None:
-    """Write a file in one step: whatever happens, it is the old one or the new one, complete.
+    """Write a file atomically: after a crash it is the complete old file or the complete new one.
 
-    A link is followed, and an existing file's permissions are kept.
+    A symbolic link is followed. An existing file keeps its permissions.
     """
     try:
         _replace(Path(os.path.realpath(path)), pieces)
     except (OSError, ValueError) as error:
         raise FileError(
             f"cannot write {path} ({getattr(error, 'strerror', None) or error}); "
-            "name a file in an existing folder that you may write to, on a disk with space"
+            "choose a file in an existing folder that you can write to, on a disk with free space"
         ) from None
 
 
 def _replace(target: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    draft = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}")
     try:
-        with draft.open("wb") as file:
+        with temporary.open("wb") as file:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         if target.exists():
-            draft.chmod(stat.S_IMODE(target.stat().st_mode))
-        draft.replace(target)
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+        temporary.replace(target)
         sync_folder(target.parent)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable: a new file's is only once its folder is."""
+    """Sync a folder to disk; without it, a new file's name can be lost in a crash."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -206,24 +206,24 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those it is in, unless it is there."""
-    with _explaining(folder):
+    """Make a folder and its parents, unless they exist."""
+    with _as_file_error(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 def check_writable(folder: Path) -> None:
-    """Make the folder if need be, and find out by trying whether it takes files."""
+    """Make the folder unless it exists, and check that files can be written to it."""
     make_folder(folder)
-    with _explaining(folder), TemporaryFile(dir=folder):
+    with _as_file_error(folder), TemporaryFile(dir=folder):
         pass
 
 
 @contextmanager
-def _explaining(folder: Path) -> Iterator[None]:
+def _as_file_error(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise FileError(
             f"cannot write {folder} ({error.strerror or error}); "
-            "name a folder that you may write to, on a disk with space"
+            "choose a folder that you can write to, on a disk with free space"
         ) from None

@@ -1,6 +1,6 @@
-"""Turning what callers pass into what the library trusts: the only place where input is judged.
+"""Checks of all input from callers; the rest of the library trusts its arguments.
 
-Every function returns a fresh value (arrays are always copies, so nothing a caller holds is kept)
+Every function returns a new value (arrays are copied, so later changes by the caller do no harm)
 or raises a `DycluError` that says what it got, what it expected and what to do.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterable, Set
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg.blas import dasum
 
 from dyclu.errors import KindError, NumberError, OptionError, ShapeError
 
@@ -22,34 +22,34 @@ Ids = NDArray[np.intp]
 User = str | int
 
 LARGEST = 1e40
-"""Largest magnitude of any number: products of six of them must still be finite."""
+"""Largest magnitude of any number; products of six such numbers are finite."""
 
 SMALLEST = 1e-40
-"""Features and rewards below it count as 0: their squares must not vanish unnoticed."""
+"""Features and rewards of smaller magnitude are set to 0; squares of larger ones are not 0."""
 
 LARGEST_FEATURE = 1e6
-"""Largest feature a policy takes: beside a larger one, a ridge near 1 is lost in rounding."""
+"""Largest feature of arms and contexts; with larger ones, a ridge near 1 is lost in rounding."""
 
-EXTREME = 1e150
-"""Largest positive option, and inverse of the smallest: squares and their inverses are finite."""
+LARGEST_OPTION = 1e150
+"""Largest positive option; its inverse is the smallest. Squares and their inverses are finite."""
 
 LARGEST_COUNT = 10**60
-"""Largest whole number an option may be."""
+"""Largest whole number that an option can be."""
 
-LONGEST_NAME = 256
-"""Bits of the largest whole number that may be a user's name."""
+LARGEST_USER_BITS = 256
+"""Number of bits of the largest whole number that can be a user."""
 
-LARGEST_PLAIN = 2**63
-"""Whole numbers up to it need no further look."""
+LARGEST_COMMON_USER = 2**63
+"""Users that are whole numbers up to this are accepted without further checks."""
 
 _FLOAT64 = np.dtype(np.float64)
-# An array, because comparing with one is quicker than with a number.
+# An array, because numpy compares with an array faster than with a number.
 _SMALLEST = np.array(SMALLEST)
 
 
 def as_user(user: Hashable) -> User:
-    """Return the user's name as a plain `str` or `int`; ``"1"`` and ``1`` are two people."""
-    if type(user) is int and -LARGEST_PLAIN <= user <= LARGEST_PLAIN:
+    """Return the user as a plain `str` or `int`; ``"1"`` and ``1`` are two users."""
+    if type(user) is int and -LARGEST_COMMON_USER <= user <= LARGEST_COMMON_USER:
         return user
     if isinstance(user, str):
         return _as_text(str.__str__(user))
@@ -59,10 +59,10 @@ def as_user(user: Hashable) -> User:
             "pass the user's id or name"
         )
     number = operator.index(user)
-    if number.bit_length() > LONGEST_NAME:
+    if number.bit_length() > LARGEST_USER_BITS:
         raise NumberError(
-            f"user is a number of {number.bit_length()} bits, expected at most {LONGEST_NAME}; "
-            "pass a long id as a str"
+            f"user is a number of {number.bit_length()} bits, expected at most "
+            f"{LARGEST_USER_BITS}; pass a long id as a str"
         )
     return number
 
@@ -72,14 +72,14 @@ def _as_text(user: str) -> str:
         user.encode()
     except UnicodeEncodeError:
         raise KindError(
-            f"user is {user!a}, which holds half of a character, expected text that can be "
-            "written as UTF-8; decode the name as what it was encoded in"
+            f"user is {user!a}, which contains half of a character, expected text that UTF-8 can "
+            "encode; decode the user's name with the encoding it was written in"
         ) from None
     return user
 
 
 def as_arms(arms: ArrayLike, dim: int) -> FloatArray:
-    """Return the offered arms as a fresh ``(K, dim)`` array with K ≥ 1."""
+    """Return the offered arms as a new ``(K, dim)`` array with K ≥ 1."""
     table = as_floats(arms, "arms", largest=LARGEST_FEATURE)
     if table.ndim != 2:
         raise ShapeError(
@@ -87,14 +87,14 @@ def as_arms(arms: ArrayLike, dim: int) -> FloatArray:
             "pass one row per arm, and a single arm as arms[None, :]"
         )
     if len(table) == 0:
-        raise ShapeError("arms are empty, expected at least one; there is nothing to choose from")
+        raise ShapeError("arms are empty, expected at least one arm; pass one row per arm")
     if table.shape[1] != dim:
         raise _wrong_features(table, dim, "arms")
     return table
 
 
 def as_context(context: ArrayLike, dim: int, *, zero_tiny: bool = True) -> FloatArray:
-    """Return the context of the chosen arm as a fresh ``(dim,)`` array.
+    """Return the context of the chosen arm as a new ``(dim,)`` array.
 
     `zero_tiny=False` skips setting features below `SMALLEST` to 0; the caller must do it.
     """
@@ -120,18 +120,18 @@ def as_reward(reward: Any) -> float:
 
 
 def as_users(users: Iterable[Hashable]) -> list[User]:
-    """Return the names of a batch, as `as_user` does each."""
-    listed = not isinstance(users, str | bytes | Set) and isinstance(users, Iterable)
-    if not listed or (isinstance(users, np.ndarray) and users.ndim != 1):
+    """Return the users of a batch, each as `as_user` returns it."""
+    ordered = not isinstance(users, str | bytes | Set) and isinstance(users, Iterable)
+    if not ordered or (isinstance(users, np.ndarray) and users.ndim != 1):
         raise KindError(
-            f"users is {users!r} ({type(users).__name__}), expected several in an order; "
+            f"users is {users!r} ({type(users).__name__}), expected an ordered collection; "
             "pass a list of users"
         )
     return [as_user(user) for user in users]
 
 
 def as_tables(arms: ArrayLike, users: int, dim: int) -> FloatArray:
-    """Return the offered arms of a batch as a fresh ``(users, K, dim)`` array with K ≥ 1."""
+    """Return the offered arms of a batch as a new ``(users, K, dim)`` array with K ≥ 1."""
     tables = as_floats(arms, "arms", largest=LARGEST_FEATURE)
     if users == 0 and tables.shape == (0,):
         return np.empty((0, 1, dim))
@@ -146,14 +146,14 @@ def as_tables(arms: ArrayLike, users: int, dim: int) -> FloatArray:
 
 
 def as_contexts(contexts: ArrayLike, users: int, dim: int) -> FloatArray:
-    """Return the chosen contexts of a batch as a fresh ``(users, dim)`` array."""
+    """Return the chosen contexts of a batch as a new ``(users, dim)`` array."""
     table = as_floats(contexts, "contexts", largest=LARGEST_FEATURE)
     if users == 0 and table.shape == (0,):
         return np.empty((0, dim))
     if table.ndim != 2 or len(table) != users:
         raise ShapeError(
             f"contexts have shape {table.shape}, expected ({users}, {dim}); "
-            "pass the row of the chosen arm of each user"
+            "pass the chosen arm's row of each user"
         )
     if table.shape[1] != dim:
         raise _wrong_features(table, dim, "contexts")
@@ -161,7 +161,7 @@ def as_contexts(contexts: ArrayLike, users: int, dim: int) -> FloatArray:
 
 
 def as_rewards(rewards: ArrayLike, users: int) -> FloatArray:
-    """Return the rewards of a batch as a fresh ``(users,)`` array."""
+    """Return the rewards of a batch as a new ``(users,)`` array."""
     values = as_floats(rewards, "rewards")
     if values.shape != (users,):
         raise ShapeError(
@@ -171,7 +171,7 @@ def as_rewards(rewards: ArrayLike, users: int) -> FloatArray:
 
 
 def as_observations(X: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return contexts ``(n, d)`` and rewards ``(n,)``; one pair may be ``(d,)`` and a number."""
+    """Return contexts ``(n, d)`` and rewards ``(n,)``; also accepts ``(d,)`` and one number."""
     contexts, rewards = as_floats(X, "X"), as_floats(y, "y")
     if contexts.ndim == 1 and rewards.ndim == 0:
         contexts, rewards = contexts[None, :], rewards[None]
@@ -209,10 +209,10 @@ def as_probability(value: Any, name: str) -> float:
 
 
 def as_positive(value: Any, name: str) -> float:
-    """Return a number above 0 whose square and inverse are finite too."""
-    expected = f"a number above 0, from {1 / EXTREME:g} to {EXTREME:g}"
+    """Return a number above 0 whose square and inverse are finite."""
+    expected = f"a number above 0, from {1 / LARGEST_OPTION:g} to {LARGEST_OPTION:g}"
     number = as_number(value, name, expected)
-    if not (1 / EXTREME <= number <= EXTREME):
+    if not (1 / LARGEST_OPTION <= number <= LARGEST_OPTION):
         raise OptionError(f"{name} is {value}, expected {expected}")
     return number
 
@@ -227,7 +227,7 @@ def as_within(value: Any, name: str, low: float, high: float) -> float:
 
 
 def as_number(value: Any, name: str, expected: str) -> float:
-    """Return any real number as a float; `expected` is what the refusal asks for."""
+    """Return any real number as a float; `expected` is text for the error message."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise KindError(f"{name} is {value!r} ({type(value).__name__}), expected {expected}")
     try:
@@ -239,12 +239,12 @@ def as_number(value: Any, name: str, expected: str) -> float:
 
 
 def as_floats(value: Any, name: str, *, largest: float = LARGEST) -> FloatArray:
-    """Return finite numbers of any arrangement as a fresh array."""
+    """Return finite numbers, in an array of any shape, as a new array."""
     usual = type(value) is np.ndarray and value.dtype is _FLOAT64
-    floats: FloatArray = value.copy() if usual else _copied(value, name)
-    flat = floats.ravel()
-    # The sum of sizes bounds each of them, at a fraction of the cost of looking at them.
-    if len(flat) and not dasum(flat) <= largest and not np.abs(flat).max() <= largest:
+    floats: FloatArray = value.copy() if usual else _as_new_array(value, name)
+    flat, blas = floats.ravel(), scipy.linalg.blas
+    # Σ|x| is an upper bound of every |x|, and BLAS computes it faster than numpy the maximum.
+    if len(flat) and not blas.dasum(flat) <= largest and not np.abs(flat).max() <= largest:
         raise NumberError(
             f"{name} holds {_first_unusable(floats, largest)}, expected finite numbers up to "
             f"±{largest:g}; drop or repair the observation, or rescale"
@@ -252,17 +252,17 @@ def as_floats(value: Any, name: str, *, largest: float = LARGEST) -> FloatArray:
     return floats
 
 
-def _copied(value: Any, name: str) -> FloatArray:
+def _as_new_array(value: Any, name: str) -> FloatArray:
     if isinstance(value, np.ma.MaskedArray):
         raise KindError(
             f"{name} is a masked array, expected numbers without gaps; "
-            "drop the observation, or fill in what is missing"
+            "drop the observation, or fill in the missing numbers"
         )
     try:
         raw = np.asarray(value)
     except ValueError as error:
         raise ShapeError(
-            f"{name} cannot be arranged as an array ({error}), expected rows of equal length; "
+            f"{name} cannot be converted to an array ({error}), expected rows of equal length; "
             "give every row the same number of features"
         ) from None
     if raw.dtype.kind not in "fiub":

@@ -1,5 +1,5 @@
-"""The statistics, as pure functions and frozen values; no policy, no state, no I/O.
+"""The statistics: pure functions and frozen values, without policies, state or I/O.
 
-Read `stats` and `homogeneity` first. A formula stands here once, with its derivation in
-docs/theory.md and a test of it against the definition.
+Read `stats` and `homogeneity` first. Each formula is written once, here. Its derivation is in
+docs/theory.md, and a test compares it with its definition.
 """

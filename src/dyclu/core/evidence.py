@@ -1,15 +1,15 @@
-"""Evidence with a prior: Eq. (1)'s question, answered also by data that span nothing.
+"""Evidence under a prior: do two sets of observations share a parameter, also with few data?
 
-With ``θ ~ N(μ, τ²I)`` and rewards ``xᵀθ + N(0, σ²)``, the chance of a set of rewards, θ averaged
-over, depends on their sums ``(A, b)`` alone, up to a factor that the same rewards always bring.
-With ``λ₀ = σ²/τ²`` and ``b̃ = b − Aμ`` it is::
+With ``θ ~ N(μ, τ²I)`` and rewards ``xᵀθ + N(0, σ²)``, the evidence of a set of rewards is their
+probability, averaged over θ. It depends on the sums ``(A, b)`` only, except for a factor that
+cancels in comparisons. With ``λ₀ = σ²/τ²`` and ``b̃ = b − Aμ``::
 
     log Z(A, b) = b̃ᵀ(A + λ₀I)⁻¹b̃ / 2σ² − ½ log det((A + λ₀I)/λ₀)
 
-Two sets resemble each other if together they are more likely than apart: if ``log Z(S₁+S₂) −
-log Z(S₁) − log Z(S₂) > 0``. Without its determinants, and as τ grows, that difference is ``−s/2``,
-`s` being the statistic of Eq. (1). The determinants are what every direction that both have seen
-must be paid with; two users who have seen none in common get exactly 0.
+Two sets resemble each other if one parameter explains them better than two: if ``log Z(S₁+S₂) −
+log Z(S₁) − log Z(S₂) > 0``. Without the determinants, and as τ grows, that difference becomes
+``−s/2``, where `s` is the statistic of Eq. (1). The determinants add a term for every direction
+that both sets have observed. If they have no direction in common, the difference is exactly 0.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from dyclu.validation import FloatArray, Ids, as_positive
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """What is expected of a parameter nobody has seen yet, and how loud the noise is.
+    """The normal prior of a user's parameter, and the variance of the noise.
 
     Attributes
     ----------
     mean : array of shape (dim,)
-        ``μ``: what people like on the whole.
+        ``μ``: the mean of the users' parameters.
     variance : float
-        ``τ²``: variance of each coordinate of a parameter around it.
+        ``τ²``: variance of each coordinate of a parameter around the mean.
     noise_variance : float
         ``σ²``: variance of the rewards' noise.
     """
@@ -45,11 +45,11 @@ class Prior:
 
     @property
     def ridge(self) -> float:
-        """``λ₀ = σ²/τ²``: the ridge for which the ridge estimate is the posterior mean."""
+        """``λ₀ = σ²/τ²``: with this ridge, the ridge estimate is the posterior mean."""
         return self.noise_variance / self.variance
 
     def log_evidence(self, gram: FloatArray, moment: FloatArray) -> float:
-        """Return ``log Z`` of the sums of some observations."""
+        """Return ``log Z`` of the sums ``(A, b)``."""
         return float(
             kernels.evidence.log_evidence(gram, moment, self.mean, self.ridge, self.noise_variance)
         )
@@ -62,7 +62,7 @@ class Prior:
         gram: FloatArray,
         moment: FloatArray,
     ) -> FloatArray:
-        """Return ``log Z`` of each of the models `rows` of a stack with some observations added."""
+        """Return ``log Z`` of ``(grams[row] + gram, moments[row] + moment)`` for all `rows`."""
         out = np.empty(len(rows))
         kernels.evidence.log_evidences(
             grams, moments, rows, gram, moment, self.mean, self.ridge, self.noise_variance, out
@@ -92,8 +92,8 @@ def resemblance(a: Stats, b: Stats, *, noise: float, spread: float) -> float:
 
     Examples
     --------
-    Contexts at right angles tell nothing of each other; the same reward twice speaks for one
-    parameter, opposite rewards against:
+    Orthogonal contexts cannot be compared. Equal rewards are evidence for one parameter, opposite
+    rewards are evidence for two:
 
     >>> a = Stats.of([1.0, 0.0], 1.0)
     >>> abs(resemblance(a, Stats.of([0.0, 1.0], 1.0), noise=0.1, spread=1.0)) < 1e-9

@@ -1,8 +1,8 @@
-"""`Noise`: how loud the rewards' noise is, and how well that is known.
+"""`Noise`: the variance of the rewards' noise, and how precisely it is known.
 
-The test of homogeneity weighs a deviation against the noise. Told (`Noise.known`), the answer is a
-χ² probability; estimated from residuals, an F probability with as many residual degrees of freedom
-as the estimate rests on. F with infinitely many *is* χ²: one formula, `homogeneity.p_value`.
+The test of homogeneity divides by the noise's variance. If the variance is known (`Noise.known`),
+the statistic is χ² distributed. If it is estimated, the statistic is F distributed, with the
+residual degrees of freedom of the estimate; infinitely many of them give χ² again.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy.special import chdtr, chdtri
+import scipy
 
 from dyclu.core.stats import Stats
 from dyclu.validation import as_positive
 
 RESOLUTION = 1e-12
-"""Share of Σy² below which a residual is rounding: noiseless rewards count as this noisy."""
+"""Least estimate of the variance, as a share of mean y²: a smaller residual is rounding."""
 
-LOUDEST = 9.0
-"""A squared residual counts as at most this many times the variance estimated so far: 3 σ."""
+LARGEST_SQUARE = 9.0
+"""A squared error counts as at most this many times the variance estimated so far (3 σ)."""
 
-QUIETEST = 1e-4
-"""Share of the rewards' mean square below which a running estimate of the variance never falls.
+VARIANCE_FLOOR = 1e-4
+"""Least running estimate of the variance, as a share of mean y².
 
-Noise of less than a hundredth of the rewards' size is taken for that; in return an estimate that
-rewards without any noise have misled comes right again within some tens of rewards.
+Smaller noise is overestimated. In return, an estimate that became too small, because the first
+rewards had no noise, recovers within some tens of rewards.
 """
 
 
@@ -38,8 +38,8 @@ class Noise:
     variance : float
         ``σ²``, or its estimate.
     df : float
-        Residual degrees of freedom of the estimate: infinite if told, 0 if there is no residual
-        yet; then `variance` is an upper bound and no test can be decided with it.
+        Residual degrees of freedom of the estimate. Infinite if the variance is known; 0 if there
+        is no residual yet: then `variance` is only an upper bound, and tests have no answer.
     """
 
     variance: float
@@ -47,7 +47,7 @@ class Noise:
 
     @classmethod
     def known(cls, deviation: float) -> Noise:
-        """Return the noise of standard deviation σ, told by the user.
+        """Return the noise with a known standard deviation σ.
 
         >>> Noise.known(3.0)
         Noise(variance=9.0, df=inf)
@@ -56,11 +56,10 @@ class Noise:
 
     @classmethod
     def within(cls, *groups: Stats) -> Noise:
-        """Return the pooled residual variance of groups that need not share a parameter.
+        """Return the pooled residual variance of groups, each with a parameter of its own.
 
         ``σ̂² = Σ residual / Σ (count − rank)``, as in Chow's test. Least-squares estimates and
-        residuals are independent, so a deviation computed from the estimates may be weighed
-        against it exactly.
+        residuals are independent, so the F distribution of the test is exact.
 
         >>> noise = Noise.within(Stats.of([[1], [1]], [0, 2]), Stats.of([[1], [1]], [5, 9]))
         >>> round(noise.variance, 9), noise.df
@@ -82,10 +81,10 @@ class Noise:
         kept: float = 1.0,
         floor: float = RESOLUTION,
     ) -> Noise:
-        """Return ``residual / df``, corrected for residuals that were sorted out (`kept_variance`).
+        """Return the estimate ``residual / kept / df``, at least ``floor · energy / count``.
 
-        Never less than the share `floor` of the rewards' mean square, which stands in where there
-        is no residual yet. If that is 0 too, nothing is known: no reward differed from 0.
+        `kept` corrects for large residuals that were left out, see `kept_variance`. Without any
+        residual (`df` is 0), or if all rewards are 0, the answer is ``energy / count`` with df 0.
         """
         bound = energy / max(count, 1)
         if df == 0 or bound == 0:
@@ -100,13 +99,13 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """A running estimate of the noise from rewards that were predicted before they were learnt.
+    """A running estimate of the noise, from the errors of predictions made before each reward.
 
-    The error of a least-squares prediction, squared and in its own units, is the statistic of the
-    one-sample test: ``σ² s = (y − xᵀϑ)² / (1 + xᵀA⁻x)``, of mean ``σ²`` while nothing changes. All
-    of them count, also of rewards that surprise; were surprises left out, an estimate once too
-    small would turn every honest reward into a surprise and stay too small for ever. But each
-    counts as `LOUDEST` times the estimate at most, so that changes and outliers raise it little.
+    A squared error of a least-squares prediction is scaled to ``(y − xᵀϑ)² / (1 + xᵀA⁻x)``, which
+    has mean ``σ²`` while the user does not change. Errors of surprising rewards count too:
+    without them, an estimate that is too small would make every reward surprising and never grow.
+    But each counts as at most `LARGEST_SQUARE` times the estimate, so that changes and outliers
+    increase it only a little.
 
     Attributes
     ----------
@@ -117,8 +116,8 @@ class Residuals:
 
     Examples
     --------
-    >>> heard = Residuals().after(1.0, None).after(2.0, 4.0).after(2.0, 2.0)
-    >>> heard.noise()
+    >>> residuals = Residuals().after(1.0, None).after(2.0, 4.0).after(2.0, 2.0)
+    >>> residuals.noise()
     Noise(variance=3.0, df=2)
     """
 
@@ -128,28 +127,30 @@ class Residuals:
     count: int = 0
 
     def after(self, reward: float, square: float | None) -> Residuals:
-        """Return the tally after one more reward; `square` is None where it was not predicted."""
-        heard = Residuals(self.squares, self.tested, self.energy + reward * reward, self.count + 1)
+        """Return the sums after one more reward; `square` is None if it was not predicted."""
+        added = Residuals(self.squares, self.tested, self.energy + reward * reward, self.count + 1)
         if square is None:
-            return heard
-        most = LOUDEST * heard.noise().variance if self.tested else math.inf
+            return added
+        most = LARGEST_SQUARE * added.noise().variance if self.tested else math.inf
         return Residuals(
-            self.squares + min(square, most), self.tested + 1, heard.energy, heard.count
+            self.squares + min(square, most), self.tested + 1, added.energy, added.count
         )
 
     def noise(self) -> Noise:
-        """Return the estimate so far, its degrees of freedom in `coarse` steps."""
-        noise = Noise.estimated(self.squares, self.energy, self.count, self.tested, floor=QUIETEST)
-        return Noise(noise.variance, coarse(int(noise.df)))
+        """Return the estimate so far, with degrees of freedom rounded by `rounded_df`."""
+        noise = Noise.estimated(
+            self.squares, self.energy, self.count, self.tested, floor=VARIANCE_FLOOR
+        )
+        return Noise(noise.variance, rounded_df(int(noise.df)))
 
 
-def coarse(df: int) -> int:
+def rounded_df(df: int) -> int:
     """Return a number of degrees of freedom, rounded down to ten binary digits.
 
-    Critical values of F hardly depend on degrees of freedom as many as that, and a table of them
-    then lasts for many rewards. Rounding down errs on the side of no evidence.
+    Critical values of F are nearly constant for so many degrees of freedom, and the cached table
+    of them is then valid for many rewards. Rounding down makes tests slightly conservative.
 
-    >>> coarse(1023), coarse(1025), coarse(100_000)
+    >>> rounded_df(1023), rounded_df(1025), rounded_df(100_000)
     (1023, 1024, 99968)
     """
     digits = max(0, df.bit_length() - 10)
@@ -157,14 +158,15 @@ def coarse(df: int) -> int:
 
 
 def kept_variance(level: float) -> float:
-    """Return the variance of standard normal noise without its loudest share, `level`.
+    """Return the variance of standard normal noise after its largest values are left out.
 
-    A policy that learns only what does not surprise it keeps squared residuals ``σ² z²`` given
-    ``z² ≤ υ``, with ``P(z² > υ) = level``. Since ``z² φ(z)`` is the density of χ²₃ up to its scale,
-    ``E[z² | z² ≤ υ] = F(υ; 3, 0) / F(υ; 1, 0)``. Dividing by it undoes the selection.
+    `level` is the share of values that are left out. A policy that does not learn from surprising
+    rewards keeps squared residuals ``σ² z²`` with ``z² ≤ υ``, where ``P(z² > υ) = level``. As
+    ``z² φ(z)`` is proportional to the density of χ²₃,
+    ``E[z² | z² ≤ υ] = F(υ; 3, 0) / F(υ; 1, 0)``. Dividing by it makes the estimate unbiased.
 
     >>> round(kept_variance(0.01), 4)
     0.9248
     """
-    threshold = chdtri(1, level)
-    return float(chdtr(3, threshold) / (1 - level))
+    threshold = scipy.special.chdtri(1, level)
+    return float(scipy.special.chdtr(3, threshold) / (1 - level))

@@ -1,9 +1,10 @@
-"""`plan`: what to expect before anything is run, from `theory` and four facts about a product.
+"""`Plan`: predicts delays and error rates of DyClu from `theory`, before any data are collected.
 
-Lemma 12's eigenvalue bound says nothing at realistic sizes (docs/decisions/003), so contexts are
-taken to be normal with mean square length `r²`, favouring no direction. Grams are then Wishart,
-the expected rewards of two parameters γ apart differ by a normal amount of variance ``γ² r²/d``,
-and the distribution of the statistic's non-centrality is known (`Plan.noncentralities`).
+The eigenvalue bound of Lemma 12 is too weak at realistic sizes (docs/decisions/003). Instead,
+contexts are assumed to be normal, with mean square length `r²` and without a preferred direction.
+Grams are then Wishart distributed. The expected rewards of two parameters at distance γ differ by
+a normal amount with variance ``γ² r²/d``, and the distribution of the statistic's non-centrality is
+known (`Plan.noncentralities`).
 """
 
 from __future__ import annotations
@@ -15,36 +16,25 @@ from statistics import fmean
 import numpy as np
 from scipy.special import bdtrc, betaincinv, chdtrc, gammaincinv
 
-from dyclu.core.theory import (
-    alarm_threshold,
-    threshold,
-    type_two_error,
-    window_size,
-)
-from dyclu.validation import (
-    FloatArray,
-    as_dim,
-    as_positive,
-    as_probability,
-    as_whole,
-)
+from dyclu.core.theory import alarm_threshold, threshold, type_two_error, window_size
+from dyclu.validation import FloatArray, as_dim, as_positive, as_probability, as_whole
 
 POWERS = (0.5, 0.9, 0.99)
-"""The chances of telling two users apart for which the observations needed are given."""
+"""The powers of the test for which a plan reports the number of observations needed."""
 
-MANY = 10**9
-"""Observations beyond which nobody waits."""
+MOST_OBSERVATIONS = 10**9
+"""Above about this number, `Plan.observations_for` gives up."""
 
 DRAWS = 266
-"""Points at which the distribution of the non-centrality is taken: power is right to 0.01."""
+"""Number of points that represent the distribution of ψ; the error of the power is below 0.01."""
 
-# A lattice of good points for integrals over the cube (Hua and Wang), the same every time.
+# A fixed lattice of points for integrals over the cube (Hua and Wang).
 _CUBE = (np.outer((1, 27, 69), np.arange(DRAWS) + 0.5) / DRAWS) % 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A population and a policy's options; every property is what follows from them.
+    """A population and the options of a policy; the properties are computed from these.
 
     Attributes
     ----------
@@ -61,7 +51,7 @@ class Plan:
 
     Examples
     --------
-    Row 1 of the paper's Table 1, whose random parameters are some √2 apart:
+    Row 1 of the paper's Table 1, where the distance of two parameters is about √2:
 
     >>> plan = Plan(dim=25, noise=0.09, separation=2**0.5)
     >>> plan.surprises_needed, round(plan.surprise, 2), round(plan.delay, 1)
@@ -87,80 +77,80 @@ class Plan:
 
     @property
     def signal(self) -> float:
-        """Variance of the difference two parameters make to a reward, in units of the noise's."""
+        """Variance of the difference between the rewards of two parameters, divided by ``σ²``."""
         return (self.separation * self.norm / self.noise) ** 2 / self.dim
 
     @property
     def surprise(self) -> float:
-        """Chance that a reward surprises once the user, well known before, has changed.
+        """Probability of a surprise after a change of a user with many observations.
 
-        The error of its prediction is normal with variance ``σ² (1 + signal)``, so the chance is
-        that of χ²₁ exceeding ``υᵉ / (1 + signal)``: the average of Lemma 6 over contexts.
+        The error of the prediction is normal with variance ``σ² (1 + signal)``, so this is the
+        probability that χ²₁ exceeds ``υᵉ / (1 + signal)``: Lemma 6, averaged over contexts.
         """
         return float(chdtrc(1, threshold(self.change_level, 1) / (1 + self.signal)))
 
     @property
     def surprises_needed(self) -> int | None:
-        """How many surprises in a full window ring the alarm; None if not even all of them do."""
+        """Number of surprises in a full window that cause an alarm; None if no number does."""
         limit = alarm_threshold(self.change_level, delta=self.window_delta, entries=self.window)
         needed = math.floor(limit * self.window) + 1
         return needed if needed <= self.window else None
 
     @property
     def delay(self) -> float:
-        """Rounds from a change to its alarm, on average; right to a factor of two.
+        """Mean number of rounds from a change to its alarm, correct to a factor of two.
 
-        With `k` surprises needed in a window of `w`: the time for the first ``k − 1``, and then the
-        wait for one that finds ``k − 1`` others in the ``w − 1`` rounds before it.
+        If `k` surprises are needed in a window of `w`: the time of the first ``k − 1`` surprises,
+        plus the time until a surprise has ``k − 1`` others in the ``w − 1`` rounds before it.
         """
         if self.surprises_needed is None:
             return math.inf
         others = self.surprises_needed - 1
-        met = float(bdtrc(others - 1, self.window - 1, self.surprise)) if others else 1.0
-        return (others + 1 / met) / self.surprise if met else math.inf
+        enough = float(bdtrc(others - 1, self.window - 1, self.surprise)) if others else 1.0
+        return (others + 1 / enough) / self.surprise if enough else math.inf
 
     @property
     def window_wanted(self) -> float:
-        """The least window with which a change is noticed with probability ``1 − δₑ``: Lemma 7."""
+        """Smallest window that detects a change with probability ``1 − δₑ``: Lemma 7."""
         return window_size(self.change_level, self.surprise, delta=self.window_delta)
 
     @property
     def false_alarm(self) -> float:
-        """Chance that a full window of a user who has not changed rings."""
+        """Probability that a full window of a user who has not changed causes an alarm."""
         return self.alarm_within(self.window, surprise=self.change_level)
 
     @property
     def comparable_after(self) -> int:
-        """Observations of each of two users after which they have a direction in common."""
+        """Number of observations of each of two users from which on they can be compared."""
         return self.dim // 2 + 1
 
     def noncentrality(self, mine: float, theirs: float) -> float:
-        """Return ψ of Theorem 1 for two users γ apart, on average over their contexts.
+        """Return the mean over contexts of ψ, Theorem 1, for two parameters at distance γ.
 
         For independent Wishart matrices of `n₁` and `n₂` degrees of freedom, ``n = n₁ + n₂``,
-        ``E[A₁ (A₁+A₂)⁻¹ A₂] = n₁ n₂ (n − d) / ((n − 1)(n + 2)) · (r²/d) I`` where ``n ≥ d``; with
-        fewer contexts they have no direction in common.
+        ``E[A₁ (A₁+A₂)⁻¹ A₂] = n₁ n₂ (n − d) / ((n − 1)(n + 2)) · (r²/d) I`` if ``n ≥ d``. With
+        fewer contexts there is no direction in common, and ψ is 0.
         """
         both = mine + theirs
         if both <= self.dim:
             return 0.0
-        # Shares of the whole, so that a well-known group may have infinitely many.
+        # Computed as shares of `both`, because a large group has infinitely many observations.
         less, more = sorted((mine, theirs))
         share = 1.0 if math.isinf(more) else more / (both + 2) * (both - self.dim) / (both - 1)
         return self.signal * less * share
 
     def noncentralities(self, mine: float, theirs: float) -> FloatArray:
-        """Return ψ for contexts that are drawn again and again: `DRAWS` equally likely values.
+        """Return the distribution of ψ over random contexts, as `DRAWS` equally likely values.
 
-        Of two such Wishart matrices, ``A₁ (A₁+A₂)⁻¹ A₂`` in any direction is distributed as
-        ``c · g₁ g₂ / (g₁ + g₂)``, in units of ``r²/d``: ``gᵢ ~ χ²`` with `nᵢ` degrees of freedom,
-        ``c ~ Beta((n − d)/2, (d − 1)/2)``, all independent.
+        In any direction, ``A₁ (A₁+A₂)⁻¹ A₂`` is distributed as ``c · g₁ g₂ / (g₁ + g₂)``, in units
+        of ``r²/d``: ``gᵢ ~ χ²`` with `nᵢ` degrees of freedom, ``c ~ Beta((n − d)/2, (d − 1)/2)``,
+        all independent.
 
         (With ``A₁ + A₂ = TᵀT`` and ``B = T⁻ᵀA₁T⁻¹`` it is ``(Te)ᵀ B(I − B) (Te)``, where ``‖Te‖²``
         is χ² with `n` degrees of freedom, independent of `B`. ``B = QᵀQ`` for the first `n₁` rows
         of a random orthonormal frame of `d` vectors in `n` dimensions: in any direction `u`,
-        ``b = uᵀBu ~ Beta(n₁/2, n₂/2)``, and ``uᵀB(I − B)u = b(1 − b) c``, as the other ``d − 1``
-        vectors of the frame take the share ``1 − c`` of what lies across `u`.)
+        ``b = uᵀBu ~ Beta(n₁/2, n₂/2)``, and ``uᵀB(I − B)u = b(1 − b) c``, where ``1 − c`` is the
+        part of the component orthogonal to `u` that the other ``d − 1`` vectors span.)
         """
         both, dim = mine + theirs, self.dim
         if both <= dim:
@@ -175,21 +165,21 @@ class Plan:
         return self.signal * parallel
 
     def alarm_within(self, rounds: int, *, surprise: float | None = None) -> float:
-        """Return the chance that the alarm rings within so many rounds, at most a window."""
+        """Return the probability of an alarm within so many rounds, at most a window."""
         chance, needed = self.surprise if surprise is None else surprise, self.surprises_needed
         if needed is None or rounds < needed:
             return 0.0
         return float(bdtrc(needed - 1, min(rounds, self.window), chance))
 
     def power(self, observations: int, *, partner: float = 0.0) -> float:
-        """Return the chance that two users γ apart are told apart, each with so many observations.
+        """Return the probability that the test distinguishes two users at distance γ.
 
         Parameters
         ----------
         observations : int
-            Of each of them.
+            Number of observations of each user.
         partner : float
-            Observations of the second user instead; infinite for a well-known group.
+            If not 0, observations of the second user; infinite for a large group.
         """
         theirs = partner or observations
         df = int(min(observations, self.dim, theirs, max(0, observations + theirs - self.dim)))
@@ -200,11 +190,14 @@ class Plan:
         return 1 - fmean(type_two_error(cut, df, noncentrality) for noncentrality in drawn)
 
     def observations_for(self, power: float, *, partner: float = 0.0) -> int | None:
-        """Return the least observations of each user that give this power; None: nobody waits."""
+        """Return the smallest number of observations of each user that gives this power.
+
+        None if that is above about `MOST_OBSERVATIONS`.
+        """
         as_probability(power, "power")
         low, high = 0, 1
         while self.power(high, partner=partner) < power:
-            if high > MANY:
+            if high > MOST_OBSERVATIONS:
                 return None
             low, high = high, 2 * high
         while high - low > 1:
@@ -216,5 +209,5 @@ class Plan:
         return high
 
     def power_curve(self, observations: FloatArray, *, partner: float = 0.0) -> FloatArray:
-        """Return `power` for an array of observations."""
+        """Return `power` for an array of numbers of observations."""
         return np.array([self.power(int(n), partner=partner) for n in observations])

@@ -1,9 +1,9 @@
-"""`Chance`: randomness that asking does not use up.
+"""`RandomSource`: a random generator for each decision, without changing any state.
 
-`decide` must change nothing, so it cannot draw from a generator that moves on. Instead every
-question gets a generator of its own, determined by the seed, the number of rewards learnt so far
-and the arms offered: the same question at the same time has the same answer, another question or a
-later time an independent one.
+`decide` must not change the policy, so it cannot draw from a generator that the policy stores.
+Instead each call makes a new generator from the seed, the number of rewards learnt so far and the
+arms. The same call gives the same random numbers; other arms, or a later call, give independent
+ones.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ Seed = int | np.random.SeedSequence | np.random.Generator
 
 
 @dataclass(frozen=True, slots=True)
-class Chance:
-    """A source of independent generators, one per question.
+class RandomSource:
+    """A source of independent random generators, one per decision.
 
     Attributes
     ----------
     key : int
-        128 random bits that stand for the seed.
+        128 random bits that were computed from the seed.
 
     Examples
     --------
-    >>> chance, arms = Chance.of(7), np.eye(2)
-    >>> bool(chance.generator(0, arms).random() == chance.generator(0, arms).random())
+    >>> source, arms = RandomSource.of(7), np.eye(2)
+    >>> bool(source.generator(0, arms).random() == source.generator(0, arms).random())
     True
     """
 
     key: int
 
     @classmethod
-    def of(cls, seed: Seed) -> Chance:
-        """Return the source for a seed; a Generator given as one is advanced by this."""
+    def of(cls, seed: Seed) -> RandomSource:
+        """Return the source for a seed. A seed that is a Generator is advanced by 16 bytes."""
         if isinstance(seed, np.random.Generator):
             return cls(int.from_bytes(seed.bytes(16), "little"))
         words = _sequence(seed).generate_state(2, np.uint64)
         return cls(int(words[0]) | int(words[1]) << 64)
 
     def generator(self, clock: int, arms: FloatArray) -> np.random.Generator:
-        """Return the generator for the question about `arms` after `clock` rewards."""
-        asked = hashlib.blake2b(digest_size=16, key=self.key.to_bytes(16, "little"))
-        asked.update(clock.to_bytes(16, "little"))
-        # Adding 0 makes -0.0 and 0.0, which are the same number, the same bytes.
-        asked.update((arms + 0.0).tobytes())
-        return np.random.Generator(np.random.Philox(key=int.from_bytes(asked.digest(), "little")))
+        """Return the generator for a decision about `arms` after `clock` rewards."""
+        hashed = hashlib.blake2b(digest_size=16, key=self.key.to_bytes(16, "little"))
+        hashed.update(clock.to_bytes(16, "little"))
+        # -0.0 and 0.0 are equal but have different bytes; adding 0 turns both into 0.0.
+        hashed.update((arms + 0.0).tobytes())
+        return np.random.Generator(np.random.Philox(key=int.from_bytes(hashed.digest(), "little")))
 
 
 def _sequence(seed: Any) -> np.random.SeedSequence:

@@ -1,7 +1,7 @@
-"""Ridge regression and optimism: Eq. (2), the only copy of the arm-choice formula.
+"""Ridge regression and upper confidence bounds: Eq. (2), the only copy of the arm-choice formula.
 
-Statistics ``(A, b)`` of any set of observations, with ``A_λ = A + λI``:
-the estimate is ``θ̂ = A_λ⁻¹ b``, and an arm `x` is worth at most ``xᵀθ̂ + α √(xᵀ A_λ⁻¹ x)``.
+For the sums ``(A, b)`` of any set of observations, with ``A_λ = A + λI``, the estimate is
+``θ̂ = A_λ⁻¹ b``, and the upper bound of the reward of an arm `x` is ``xᵀθ̂ + α √(xᵀ A_λ⁻¹ x)``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dposv
+import scipy
 
 from dyclu import kernels
 from dyclu.core.stats import Stats
@@ -34,13 +34,13 @@ class Scores(NamedTuple):
 
 
 def scores(stats: Stats, arms: FloatArray, *, ridge: float, alpha: float) -> Scores:
-    """Return estimate, means and widths for all arms ``(K, dim)``, with one factorisation.
+    """Return estimate, means and widths for all arms ``(K, dim)``.
 
     >>> answer = scores(Stats.of([1.0, 0.0], 2.0), np.eye(2), ridge=1.0, alpha=1.0)
     >>> answer.mean, (answer.width ** 2).round(9)
     (array([1., 0.]), array([0.5, 1. ]))
     """
-    # Copies, because read-only arrays are another type to a kernel.
+    # The arrays of `Stats` are read-only, for which numba would compile the kernel a second time.
     gram, moment = stats.gram.copy(), stats.moment.copy()
     return pooled_scores(gram, moment, arms, ridge=ridge, alpha=alpha)
 
@@ -48,7 +48,7 @@ def scores(stats: Stats, arms: FloatArray, *, ridge: float, alpha: float) -> Sco
 def pooled_scores(
     gram: FloatArray, moment: FloatArray, arms: FloatArray, *, ridge: float, alpha: float
 ) -> Scores:
-    """Return the same for the sums of contexts and rewards, ``(A, b)``."""
+    """Return the same as `scores`, from the sums ``(A, b)``."""
     answer = Scores(np.empty(len(moment)), np.empty(len(arms)), np.empty(len(arms)))
     if kernels.ridge.ridge_scores(
         gram, moment, arms, ridge, alpha, answer.theta, answer.mean, answer.width
@@ -69,9 +69,10 @@ def solve(gram: FloatArray, right: FloatArray, *, ridge: float) -> FloatArray:
     """Return ``(A + λI)⁻¹ R`` for right-hand sides `R` of shape (dim, n)."""
     matrix = gram.copy()
     matrix.flat[:: len(gram) + 1] += ridge
-    _, solution, failed = dposv(matrix, right)
+    _, solution, failed = scipy.linalg.lapack.dposv(matrix, right)
     if not failed:
         return np.asarray(solution)
-    # Scales so far apart that rounding swallowed λ: no eigenvalue of A_λ is truly below it.
+    # The features have such different scales that λ was lost in rounding. The eigenvalues of A_λ
+    # are at least λ, so smaller computed ones are replaced by λ.
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray(vectors @ ((vectors.T @ right) / np.maximum(values, ridge)[:, None]))

@@ -1,8 +1,8 @@
-"""`Stats`: all that is ever kept of a set of observations.
+"""`Stats`: the four sums that the library keeps of a set of observations.
 
-Least squares, its residual and the test of homogeneity need the observations ``(x, y)`` only
-through four sums, ``Σxxᵀ``, ``Σxy``, ``Σy²`` and their number. Sums add up: the model of a group of
-users is the sum of their models, however long each of them has lived.
+Least squares, its residual and the test of homogeneity need only ``Σxxᵀ``, ``Σxy``, ``Σy²`` and the
+number of the observations ``(x, y)``. Sums can be added: the model of a group of users is the sum
+of the users' models.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dyclu.errors import ShapeError
 from dyclu.validation import FloatArray, as_dim, as_observations
 
 ROUNDING = 4 * np.finfo(float).eps
-"""Relative rounding of one addition to a gram, with some room.
+"""Relative rounding error of one addition to a gram, with some margin.
 
-A direction counts as seen if its share of the equilibrated gram's largest eigenvalue exceeds
-``ROUNDING (dim + count)``: what `count` additions, at worst all rounded the same way, may leave in
-a direction that was never observed.
+A direction counts as observed if its eigenvalue (of the gram scaled to a unit diagonal) exceeds
+``ROUNDING (dim + count)`` times the largest one. The rounding errors of `count` additions stay
+below that, even if all have the same sign.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stats:
-    """Additive sufficient statistics of a set of observations.
+    """Sufficient statistics of a set of observations; ``a + b`` are those of both sets together.
 
     Attributes
     ----------
@@ -38,11 +38,11 @@ class Stats:
     energy : float
         ``Σ y²``.
     count : int
-        How many observations.
+        Number of observations.
 
     Examples
     --------
-    Rewards 1 and 3 for the same context add up to an estimate of 2, in one direction of two:
+    Rewards 1 and 3 for the same context: the estimate is 2 in one direction, the rank is 1.
 
     >>> stats = Stats.of([1, 0], 1) + Stats.of([1, 0], 3)
     >>> stats.theta
@@ -67,7 +67,7 @@ class Stats:
 
     @classmethod
     def empty(cls, dim: int) -> Stats:
-        """Return the statistics of no observations, the neutral element of addition."""
+        """Return the statistics of no observations: all zeros."""
         dim = as_dim(dim)
         return cls(np.zeros((dim, dim)), np.zeros(dim), 0.0, 0)
 
@@ -110,7 +110,7 @@ class Stats:
 
     @property
     def theta(self) -> FloatArray:
-        """Least-squares estimate ``ϑ = A⁻b``, of minimum norm where the contexts leave a choice."""
+        """Least-squares estimate ``ϑ = A⁻b``; the shortest one if there are several."""
         return minimum_norm(self.gram, self.moment, self.count)
 
     @property
@@ -120,7 +120,7 @@ class Stats:
 
     @property
     def seen(self) -> FloatArray:
-        """The gram without what rounding may have left in directions never observed."""
+        """The gram without rounding errors in directions that were not observed."""
         return self.gram if self.rank == self.dim else seen_gram(self.gram, self.count)
 
     @property
@@ -130,10 +130,10 @@ class Stats:
 
 
 def overlap(a: Stats, b: Stats) -> tuple[int, int]:
-    """Return in how many directions both were observed, and in how many either was.
+    """Return the number of directions that both have observed, and that at least one has.
 
-    ``rank(A₁) + rank(A₂) − rank(A₁ + A₂)`` and ``rank(A₁ + A₂)``; the latter is at least either's
-    own rank, also where different scales let rounding deny it.
+    ``rank(A₁) + rank(A₂) − rank(A₁ + A₂)`` and ``rank(A₁ + A₂)``. The latter is at least
+    ``rank(A₁)`` and ``rank(A₂)``, also if the scales differ so much that rounding would hide it.
 
     >>> overlap(Stats.of([[1, 0], [0, 1]], [1, 2]), Stats.of([1, 1], 3))
     (1, 2)
@@ -144,10 +144,10 @@ def overlap(a: Stats, b: Stats) -> tuple[int, int]:
 
 
 def rank(gram: FloatArray, count: ArrayLike) -> NDArray[np.intp]:
-    """Return the rank of one gram of `count` contexts, or of each of a stack ``(..., d, d)``.
+    """Return the rank of a gram of `count` contexts, or of each gram of a stack ``(..., d, d)``.
 
-    The gram is first scaled to a unit diagonal, which leaves its rank alone and makes it
-    independent of the units the features are measured in.
+    The gram is first scaled to a unit diagonal. That does not change the rank, and the result does
+    not depend on the units of the features.
 
     >>> int(rank(np.diag([1e12, 1e-12, 0.0]), 2))
     2
@@ -159,8 +159,8 @@ def rank(gram: FloatArray, count: ArrayLike) -> NDArray[np.intp]:
 def pseudo_inverse(gram: FloatArray, count: ArrayLike) -> FloatArray:
     """Return a generalised inverse ``A⁻`` of each gram of a stack ``(..., d, d)``.
 
-    With ``A = S C S``, `S` the square roots of the diagonal and ``C = V Λ Vᵀ`` over the directions
-    seen, it is ``S⁻¹ V Λ⁻¹ Vᵀ S⁻¹``: symmetric, and the inverse where there is one.
+    With ``A = S C S``, `S` the square roots of the diagonal, and ``C = V Λ Vᵀ`` restricted to the
+    observed directions, it is ``S⁻¹ V Λ⁻¹ Vᵀ S⁻¹``: symmetric, and the inverse if `A` has one.
     """
     values, vectors, scale = _spectrum(gram, count)
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
@@ -173,8 +173,8 @@ def least_squares(
 ) -> tuple[int, FloatArray, FloatArray]:
     """Return rank, generalised inverse and an estimate ``A⁻b``, from one decomposition.
 
-    The estimate is solved for, not multiplied out of the inverse, which would lose digits where
-    the gram is badly conditioned.
+    The estimate is not computed as inverse times `b`, which would lose digits if the gram is badly
+    conditioned.
 
     >>> least_squares(np.diag([2.0, 0.0]), np.array([4.0, 0.0]), 2)
     (1, array([[0.5, 0. ],
@@ -188,13 +188,13 @@ def least_squares(
 
 
 def seen_gram(gram: FloatArray, count: ArrayLike) -> FloatArray:
-    """Return the gram of each of a stack, restricted to the directions seen, ``S V Λ Vᵀ S``."""
+    """Return each gram of a stack, restricted to the observed directions: ``S V Λ Vᵀ S``."""
     values, vectors, scale = _spectrum(gram, count)
     return _sandwich(vectors * scale[..., :, None], values)
 
 
 def minimum_norm(gram: FloatArray, moment: FloatArray, count: int) -> FloatArray:
-    """Return the shortest solution of ``A ϑ = b``: any solution's part in the range of `A`.
+    """Return the shortest solution of ``A ϑ = b``: the projection of any solution on A's range.
 
     >>> minimum_norm(np.array([[2.0, 2.0], [2.0, 2.0]]), np.array([2.0, 2.0]), 2)
     array([0.5, 0.5])
@@ -209,7 +209,7 @@ def minimum_norm(gram: FloatArray, moment: FloatArray, count: int) -> FloatArray
 
 
 def _spectrum(gram: FloatArray, count: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return eigenvalues, 0 where unseen, and eigenvectors of the equilibrated gram; its scale."""
+    """Return eigenvalues (0 if not observed) and eigenvectors of the scaled gram, and the scale."""
     scaled, scale = _equilibrated(gram)
     values, vectors = np.linalg.eigh(scaled)
     return np.where(_seen(values, count), values, 0.0), vectors, scale

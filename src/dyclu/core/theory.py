@@ -1,13 +1,12 @@
 """The paper's results as functions: thresholds, error bounds, window size, regret bound.
 
-Each function is one lemma. `docs/theory.md` tells them in order, `docs/notation.md` has their
-labels in the paper, and `docs/decisions/003-readings-of-the-paper.md` says how it was read where it
-leaves a choice. An option outside its range raises `OptionError`. Within the ranges every function
-answers, and where a formula has nothing to say the answer has a name:
+Each function is one lemma. `docs/theory.md` explains them in order, `docs/notation.md` lists their
+labels in the paper, and `docs/decisions/003-readings-of-the-paper.md` records how ambiguous places
+of the paper are understood. An option outside its range raises `OptionError`. Special results:
 
-- `NO_BOUND` (0): a guarantee that guarantees nothing, be it of information or of probability;
+- `NO_BOUND` (0): the formula gives no guarantee;
 - `UNATTAINABLE` (infinity): no number of observations is enough;
-- zero degrees of freedom: nothing can be compared, ``s`` is 0 and never exceeds a threshold.
+- zero degrees of freedom: the sets cannot be compared, ``s`` is 0 and never exceeds a threshold.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import chdtrc, chdtri, chndtr, chndtrinc, ndtr
 
 from dyclu.core.stats import Stats, overlap, pseudo_inverse
 from dyclu.errors import OptionError, ShapeError
@@ -35,26 +34,26 @@ from dyclu.validation import (
 )
 
 NO_BOUND = 0.0
-"""A lower bound that is true of everything: the formula guarantees nothing here."""
+"""A trivial lower bound: the formula gives no guarantee here."""
 
 UNATTAINABLE = math.inf
-"""A number of observations that does not exist: more data cannot give the guarantee."""
+"""Number of observations if no number of them gives the guarantee."""
 
 WORST_REGRET = 2.0
-"""Regret of a round at worst: rewards lie within ±1, since ‖x‖ ≤ 1 and ‖θ‖ ≤ 1."""
+"""Largest regret of a round: rewards lie within ±1, since ‖x‖ ≤ 1 and ‖θ‖ ≤ 1."""
 
 SMALLEST_ERROR = 1e-50
-"""Error rates below this mean *never*; the non-central χ² has too few true digits beyond."""
+"""Smaller error rates are replaced by this: the non-central χ² has too few correct digits there."""
 
 LARGEST_NONCENTRALITY = 1e7
-"""Above this ``√s`` is taken as normal, which changes probabilities by less than df/10⁸."""
+"""Above this, ``√s`` is approximated as normal; probabilities change by less than df/10⁸."""
 
 
 def threshold(level: float, df: int) -> float:
-    """Return the ``υ`` that the statistic exceeds with probability `level` by chance.
+    """Return the ``υ`` that the statistic exceeds with probability `level` under homogeneity.
 
-    ``1 − F(υ; df, 0) = level``: Lemma 1 solved for ``υ``. With ``df = 0`` the statistic is 0, and
-    so is the threshold: nothing exceeds it.
+    ``1 − F(υ; df, 0) = level``: Lemma 1 solved for ``υ``. With ``df = 0`` both the statistic and
+    the threshold are 0.
 
     χ² with two degrees of freedom is exponential, ``υ = −2 log(level)``:
 
@@ -62,11 +61,11 @@ def threshold(level: float, df: int) -> float:
     6.0
     """
     level, df = as_probability(level, "level"), as_whole(df, "df", least=0)
-    return float(chdtri(df, level)) if df else 0.0
+    return float(scipy.special.chdtri(df, level)) if df else 0.0
 
 
 def type_one_error(threshold: float, df: int) -> float:
-    """Return the chance to tell apart what is the same: Lemma 1.
+    """Return the probability of rejecting homogeneity although it holds: Lemma 1.
 
     ``P(s > υ | θ₁ = θ₂) = 1 − F(υ; df, 0)``, and 0 with ``df = 0``.
 
@@ -74,16 +73,16 @@ def type_one_error(threshold: float, df: int) -> float:
     1.0
     """
     threshold, df = _as_threshold(threshold), as_whole(df, "df", least=0)
-    return float(chdtrc(df, threshold)) if df else 0.0
+    return float(scipy.special.chdtrc(df, threshold)) if df else 0.0
 
 
 def noncentrality(
     a: Stats, b: Stats, theta_a: ArrayLike, theta_b: ArrayLike, *, noise: float
 ) -> float:
-    """Return how far apart the data of two known parameters are: ``ψ`` of Theorem 1.
+    """Return the non-centrality ``ψ`` of Theorem 1 for two known parameters.
 
-    With ``Δ = θ₁ − θ₂``, and whatever the ranks of ``A₁`` and ``A₂``,
-    ``ψ = Δᵀ A₁ (A₁ + A₂)⁻ A₂ Δ / σ²``. Only the grams of `a` and `b` matter, not their rewards.
+    ``ψ = Δᵀ A₁ (A₁ + A₂)⁻ A₂ Δ / σ²`` with ``Δ = θ₁ − θ₂``, for grams of any rank. The rewards of
+    `a` and `b` are not used.
 
     Examples
     --------
@@ -99,8 +98,8 @@ def noncentrality(
     if size == 0:
         return 0.0
     gap /= size
-    # The minimum over θ of ‖θ₁ − θ‖²_A₁ + ‖θ − θ₂‖²_A₂, attained at θ₁ − θ = `part`: the same ψ,
-    # and at a minimum rounding in `part` only enters squared.
+    # ψ is also the minimum over θ of ‖θ₁ − θ‖²_A₁ + ‖θ − θ₂‖²_A₂, which is at θ₁ − θ = `part`. At
+    # a minimum, the rounding error of `part` has only a second-order effect.
     part = pseudo_inverse(both.gram, both.count) @ (b.gram @ gap)
     rest = gap - part
     least = float(part @ a.gram @ part + rest @ b.gram @ rest)
@@ -108,9 +107,9 @@ def noncentrality(
 
 
 def type_two_error(threshold: float, df: int, noncentrality: float) -> float:
-    """Return the chance to take for the same what is not: ``P(s ≤ υ) = F(υ; df, ψ)``, Theorem 1.
+    """Return the probability of accepting homogeneity although it does not hold: Theorem 1.
 
-    It is 1 with ``df = 0``.
+    ``P(s ≤ υ) = F(υ; df, ψ)``, and 1 with ``df = 0``.
 
     With one degree of freedom, ``s = (z + √ψ)²`` with `z` standard normal; with ``υ = ψ = 1`` the
     error is ``P(−2 ≤ z ≤ 0)``:
@@ -123,10 +122,10 @@ def type_two_error(threshold: float, df: int, noncentrality: float) -> float:
 
 
 def type_two_bound(threshold: float, a: Stats, b: Stats, gap: float, *, noise: float) -> float:
-    """Return an upper bound of the type-II error for any parameters `gap` apart: Lemma 2.
+    """Return an upper bound of the type-II error for parameters at distance `gap`: Lemma 2.
 
     ``F(υ; d, (gap²/σ²) / (1/λ_min(A₁) + 1/λ_min(A₂)))`` if both grams have full rank. Otherwise the
-    difference may hide where one of them has not looked: ``F(υ; df, 0)``.
+    difference may lie in a direction that one set has not observed: ``F(υ; df, 0)``.
 
     Examples
     --------
@@ -147,9 +146,9 @@ def type_two_bound(threshold: float, a: Stats, b: Stats, gap: float, *, noise: f
 def alarm_threshold(level: float, *, delta: float, entries: int) -> float:
     """Return the mean of a window of surprises above which a change is declared: Lemma 3.
 
-    ``level + √(log(1/δₑ) / (2 · entries))``. While nothing changes each entry is a surprise with
-    probability `level`, and by Hoeffding's inequality their mean is larger with probability δₑ at
-    most. A threshold of 1 or more is never exceeded: so few entries prove nothing.
+    ``level + √(log(1/δₑ) / (2 · entries))``. While the user does not change, each entry is a
+    surprise with probability `level`, and by Hoeffding's inequality their mean exceeds the
+    threshold with probability δₑ at most. With few entries the threshold is 1 or more: no alarm.
 
     >>> alarm_threshold(0.1, delta=math.exp(-2), entries=4)
     0.6
@@ -162,8 +161,8 @@ def alarm_threshold(level: float, *, delta: float, entries: int) -> float:
 def min_eigenvalue_bound(count: int, dim: int, *, arm_eigenvalue: float, delta: float) -> float:
     """Return a lower bound of ``λ_min(A)`` after `count` observations: Lemma 12.
 
-    ``λ′n/4 − 8 (log(dn/δ′) + √(n log(dn/δ′)))``, with probability ``1 − δ′``, under Assumption 3.
-    Where that is negative the answer is `NO_BOUND`: no gram has a negative eigenvalue.
+    ``λ′n/4 − 8 (log(dn/δ′) + √(n log(dn/δ′)))``, with probability ``1 − δ′``, under Assumption 3;
+    `NO_BOUND` if that is negative.
 
     Parameters
     ----------
@@ -195,10 +194,9 @@ def min_eigenvalue_bound(count: int, dim: int, *, arm_eigenvalue: float, delta: 
 def observations_needed(
     eigenvalue: float, dim: int, *, arm_eigenvalue: float, delta: float
 ) -> float:
-    """Return how many observations give ``λ_min(A) ≥ eigenvalue`` by `min_eigenvalue_bound`.
+    """Return the least number from which on `min_eigenvalue_bound` is at least `eigenvalue`.
 
-    That many, and any larger number; 0 if nothing is asked for, else at least 3. `UNATTAINABLE` if
-    it is beyond all counting, above `validation.LARGEST`.
+    It is 0 for an `eigenvalue` of 0, else at least 3; `UNATTAINABLE` above `validation.LARGEST`.
 
     >>> delta = 40_000 * math.exp(-25)
     >>> observations_needed(1800 - 1e-6, 1, arm_eigenvalue=1.0, delta=delta)
@@ -212,7 +210,7 @@ def observations_needed(
             count, dim, arm_eigenvalue=arm_eigenvalue, delta=delta
         )
 
-    # From n = 3 > e on, log(dn/δ′) / n falls: the bound rises once positive, and can be bisected.
+    # From n = 3 > e on, log(dn/δ′) / n decreases, so a positive bound increases: bisection works.
     few, many = 2, 3
     while not enough(many):
         if many > LARGEST:
@@ -225,11 +223,11 @@ def observations_needed(
 
 
 def change_noncentrality(reward_gap: float, eigenvalue: float, *, noise: float) -> float:
-    """Return how much a reward stands out after a change: ``ψᵉ`` of Lemma 6.
+    """Return the non-centrality ``ψᵉ`` of a reward after a change: Lemma 6.
 
-    ``ψᵉ = (Δ²/σ²) / (1 + 1/λ_min(A))``: the reward is off by ``Δ`` (Assumption 1), and the segment
-    with smallest eigenvalue ``λ_min(A)`` predicts it for ‖x‖ ≤ 1 with variance ``σ²/λ_min(A)`` at
-    most. The paper puts `min_eigenvalue_bound` in for the eigenvalue; a measured one is sharper.
+    ``ψᵉ = (Δ²/σ²) / (1 + 1/λ_min(A))``: the expected reward has changed by ``Δ`` (Assumption 1),
+    and the variance of its prediction is at most ``σ²/λ_min(A)`` for ‖x‖ ≤ 1. The paper uses
+    `min_eigenvalue_bound` as the eigenvalue; a measured one gives a sharper result.
 
     >>> change_noncentrality(1.0, 1.0, noise=0.5)
     2.0
@@ -241,25 +239,25 @@ def change_noncentrality(reward_gap: float, eigenvalue: float, *, noise: float) 
 def detection_probability(
     level: float, noncentrality: float, *, portion: float = 1.0, eigenvalue_delta: float = 0.0
 ) -> float:
-    """Return a lower bound of the chance that a reward surprises after a change: Lemma 6.
+    """Return a lower bound of the probability of a surprise after a change: Lemma 6.
 
     ``ρ (1 − δ′) (1 − F(υᵉ; 1, ψᵉ))`` with ``1 − F(υᵉ; 1, 0) = level``.
 
     Parameters
     ----------
     level : float
-        Chance of a surprise while nothing changes.
+        Probability of a surprise while the user does not change.
     noncentrality : float
-        ``ψᵉ``, of `change_noncentrality`.
+        ``ψᵉ``, from `change_noncentrality`.
     portion : float
-        ``ρ``, the share of arms that show the change (Assumption 1).
+        ``ρ``, the share of arms whose expected reward changes (Assumption 1).
     eigenvalue_delta : float
-        ``δ′``, the probability that the eigenvalue behind ``ψᵉ`` is smaller than assumed; 0 if it
-        was measured.
+        ``δ′``, the probability that the eigenvalue in ``ψᵉ`` is smaller than assumed; 0 if it was
+        measured.
 
     Examples
     --------
-    A reward that does not stand out surprises by chance only:
+    With non-centrality 0 there are only surprises by chance:
 
     >>> round(detection_probability(0.05, 0.0, portion=0.5, eigenvalue_delta=0.2), 6)
     0.02
@@ -270,11 +268,11 @@ def detection_probability(
 
 
 def window_size(level: float, detection: float, *, delta: float) -> float:
-    """Return the smallest window ``τ`` that notices a change with probability ``1 − δₑ``: Lemma 7.
+    """Return the smallest window ``τ`` that detects a change with probability ``1 − δₑ``: Lemma 7.
 
-    ``τ ≥ 2 log(1/δₑ) / (detection − level)²``: a full window of surprises, each with probability
-    `detection` (of `detection_probability`), then exceeds `alarm_threshold` by Hoeffding's
-    inequality. `UNATTAINABLE` unless a change makes surprises more frequent, ``detection > level``.
+    ``τ ≥ 2 log(1/δₑ) / (detection − level)²``. After a change each reward is a surprise with
+    probability `detection` (from `detection_probability`); by Hoeffding's inequality the mean of a
+    full window then exceeds `alarm_threshold`. `UNATTAINABLE` if ``detection ≤ level``.
 
     >>> window_size(0.25, 0.75, delta=math.exp(-2))
     16
@@ -288,23 +286,24 @@ def window_size(level: float, detection: float, *, delta: float) -> float:
 
 
 def neighbour_noncentrality(level: float, dim: int, *, rarest: float) -> float:
-    """Return how far apart segments must be for neighbours to be right ``1 − level`` of the time.
+    """Return the ``ψᶜ`` for which a share ``1 − level`` of the neighbours is correct: Lemma 10.
 
-    Lemma 10: ``ψᶜ`` solves ``F(υᶜ; d, ψᶜ) = p · level / (1 − p)`` with ``1 − F(υᶜ; d, 0) = level``.
-    It is 0 if ``p ≥ 1 − level``: then even a random segment is that likely to be right.
+    It solves ``F(υᶜ; d, ψᶜ) = p · level / (1 − p)`` with ``1 − F(υᶜ; d, 0) = level``. It is 0 if
+    ``p ≥ 1 − level``: then even a random segment is correct with probability ``1 − level``.
 
     Parameters
     ----------
     level : float
-        Chance to miss a true neighbour.
+        Probability of missing a true neighbour.
     dim : int
         Number of features ``d``.
     rarest : float
-        ``p = min_k p_k``, how often the rarest parameter occurs.
+        ``p = min_k p_k``, the frequency of the rarest parameter.
 
     Examples
     --------
-    Half the segments are like mine, and 1 % of those are missed; as few wrong ones must come in:
+    Half of all segments are true neighbours. 1 % of these are missed, so 1 % of the other half may
+    be accepted:
 
     >>> separated = neighbour_noncentrality(0.01, 25, rarest=0.5)
     >>> round(type_two_error(threshold(0.01, 25), 25, separated), 6)
@@ -314,13 +313,13 @@ def neighbour_noncentrality(level: float, dim: int, *, rarest: float) -> float:
     if rarest >= 1 - level:
         return 0.0
     allowed = max(SMALLEST_ERROR, rarest * level / (1 - rarest))
-    return float(chndtrinc(cut, dim, allowed))
+    return float(scipy.special.chndtrinc(cut, dim, allowed))
 
 
 def neighbour_eigenvalue(noncentrality: float, *, noise: float, separation: float) -> float:
-    """Return the ``λ_min(A)`` that both segments need for neighbours to be told apart.
+    """Return the ``λ_min(A)`` that both segments need for the non-centrality ``ψᶜ``: Lemma 9.
 
-    Lemma 9: ``2 ψᶜ σ² / γ²`` for parameters ``γ`` apart (Assumption 2); Lemma 2 then has ``ψᶜ``.
+    ``2 ψᶜ σ² / γ²``, where the parameters have distance ``γ`` (Assumption 2).
 
     >>> neighbour_eigenvalue(16.0, noise=1.0, separation=4.0)
     2.0
@@ -331,7 +330,7 @@ def neighbour_eigenvalue(noncentrality: float, *, noise: float, separation: floa
 
 
 def exploration(count: int, dim: int, *, noise: float, ridge: float, delta: float) -> float:
-    """Return the paper's width factor α for an estimate from `count` observations, Eq. (2).
+    """Return the paper's width factor α for an estimate from `count` observations: Eq. (2).
 
     ``α = σ √(d log(1 + count/(dλ)) + 2 log(1/δ)) + √λ``
 
@@ -346,10 +345,10 @@ def linucb_regret(count: int, dim: int, *, noise: float, ridge: float, delta: fl
     """Return ``R_Lin(n)``: LinUCB's regret after `count` rounds, with probability ``1 − δ``.
 
     ``4 √(d n log(λ + n/d)) α`` with `exploration` α: Theorem 3 of Abbasi-Yadkori et al., proved for
-    ``λ ≥ 1``. For smaller ``λ`` its proof gives ``log(1 + n/(dλ))``, and ``α ≥ 1`` where α is less.
-    Never more than `WORST_REGRET` in every round.
+    ``λ ≥ 1``. For smaller ``λ`` the proof gives ``log(1 + n/(dλ))``; α below 1 is replaced by 1.
+    The result is at most `WORST_REGRET` per round.
 
-    With hardly any noise α is ``√λ``:
+    With almost no noise, α is ``√λ``:
 
     >>> regret = linucb_regret(10_000, 1, noise=1e-9, ridge=4.0, delta=0.1)
     >>> round(regret - 4 * math.sqrt(10_000 * math.log(4 + 10_000)) * 2, 4)
@@ -364,18 +363,18 @@ def linucb_regret(count: int, dim: int, *, noise: float, ridge: float, delta: fl
 
 @dataclass(frozen=True, slots=True)
 class RegretBound:
-    """The regret of DyClu, by its causes.
+    """The regret of DyClu, as the three terms of Eq. (3).
 
     Attributes
     ----------
     learning : float
-        What an oracle that knows every change and neighbour would lose too: Eq. (3), first term.
+        Regret of an oracle that knows every change and neighbour: first term.
     late_detection : float
-        Lost between a change and its alarm: second term.
+        Regret between a change and its alarm: second term.
     clustering : float
-        Lost while segments are too small to be told apart: third term, an order of magnitude.
+        Regret while segments are too small to be distinguished: third term, without its constant.
     probability : float
-        With which the sum holds; `NO_BOUND` for ``δₑ ≥ 1/2``.
+        Probability with which the bound holds; `NO_BOUND` for ``δₑ ≥ 1/2``.
     """
 
     learning: float
@@ -385,7 +384,7 @@ class RegretBound:
 
     @property
     def total(self) -> float:
-        """The three terms together."""
+        """Sum of the three terms."""
         return self.learning + self.late_detection + self.clustering
 
 
@@ -404,29 +403,29 @@ def regret_bound(
     arm_eigenvalue: float,
     eigenvalue_delta: float,
 ) -> RegretBound:
-    """Return the regret of DyClu term by term: Theorem 2, from Eq. (3) and its two lemmas.
+    """Return the bound on the regret of DyClu, term by term: Theorem 2, Eq. (3).
 
     - learning ``Σ_k R_Lin(n_k)``, with its constants;
     - late detection ``2 Σ_i (Γ_i − 1)(τ + 2/(1 − δₑ))``, if the window is at least `window_size`;
     - clustering ``2 Σ_i Γ_i · (2ψᶜσ²/(γ²λ′²)) log(d/δ′)``. The paper gives this term as ``O(·)``;
-      the constant is taken as 1, which makes it an order, not a bound.
+      the constant 1 is used here, so the term is an order of magnitude, not a bound.
 
-    Together with probability ``(1 − δ)(1 − δₑ/(1 − δₑ))(1 − δ′)``.
+    The bound holds with probability ``(1 − δ)(1 − δₑ/(1 − δₑ))(1 − δ′)``.
 
     Parameters
     ----------
     counts : whole numbers
-        ``n_k``: rounds in which each distinct parameter was the served user's.
+        ``n_k``: for each distinct parameter, the rounds in which the served user had it.
     periods : whole numbers
-        ``Γ_i``: stationary periods of each user.
+        ``Γ_i``: number of stationary periods of each user.
     dim, noise, ridge, delta, window, window_delta, neighbour_level
-        ``d, σ, λ, δ, τ, δₑ`` and ``1 − F(υᶜ)``: as of the policy.
+        ``d, σ, λ, δ, τ, δₑ`` and ``1 − F(υᶜ)``: the options of the policy.
     separation, arm_eigenvalue, eigenvalue_delta : float
-        ``γ``, ``λ′`` and ``δ′``, of Assumptions 2 and 3.
+        ``γ``, ``λ′`` and ``δ′`` of Assumptions 2 and 3.
 
     Examples
     --------
-    A user who never changes is never detected late:
+    Without changes there is no regret of late detection:
 
     >>> bound = regret_bound([1000], [1], 5, noise=0.1, ridge=1.0, delta=0.1, window=20,
     ...     window_delta=0.1, neighbour_level=0.01, separation=0.9, arm_eigenvalue=0.2,
@@ -455,12 +454,13 @@ def _cdf(threshold: float, df: int, noncentrality: float) -> float:
     if df == 0:
         return 1.0
     if noncentrality > LARGEST_NONCENTRALITY:
-        return float(ndtr(math.sqrt(threshold) - math.sqrt(noncentrality + df - 1)))
-    return float(chndtr(threshold, df, noncentrality))
+        z = math.sqrt(threshold) - math.sqrt(noncentrality + df - 1)
+        return float(scipy.special.ndtr(z))
+    return float(scipy.special.chndtr(threshold, df, noncentrality))
 
 
 def _signal(ratio: float, information: float) -> float:
-    # ratio² · information; no information is no signal, however strong.
+    # ratio² · information; 0 without information, also if ratio² is infinite.
     return ratio * ratio * information if information else 0.0
 
 
