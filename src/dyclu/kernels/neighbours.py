@@ -9,7 +9,7 @@ import numpy as np
 from dyclu.kernels.arrays import Found, Known, SegmentArrays
 from dyclu.kernels.compiling import compiled
 from dyclu.kernels.linalg import dot, factorise, times, trace, two_dots
-from dyclu.kernels.segments import narrow_deviation
+from dyclu.kernels.segments import narrow_squared_gap
 from dyclu.validation import FloatArray
 
 SLACK = 1e-6
@@ -39,7 +39,7 @@ def observed_image(
 
 
 @compiled
-def deviation(mine: FloatArray, other: FloatArray, ours: FloatArray, theirs: FloatArray) -> float:
+def squared_gap(mine: FloatArray, other: FloatArray, ours: FloatArray, theirs: FloatArray) -> float:
     """Return ``σ² s = (A₁δ)ᵀ (A₁ + A₂)⁻¹ A₂δ``; -1 where the sum cannot be factorised."""
     d = len(ours)
     table = np.empty((d, d + 2))
@@ -101,7 +101,7 @@ def verdict_of_both(
     if df == 0 or highest * (1 + SLACK) <= cuts[df]:
         return ALIKE, highest
     if least < d:
-        rank, value = narrow_deviation(mine, other, ours, theirs, least, most, tolerance)
+        rank, value = narrow_squared_gap(mine, other, ours, theirs, least, most, tolerance)
         if rank < 0:
             return UNDECIDED, 0.0
         df = my_rank + other_rank - rank
@@ -115,7 +115,7 @@ def verdict_of_both(
         times(my_inverse, theirs, column)
         if q2 * q2 * (1 - SLACK) > cuts[df] * (q2 + dot(theirs, column)):
             return UNLIKE, 0.0
-    value = deviation(mine, other, ours, theirs)
+    value = squared_gap(mine, other, ours, theirs)
     if value < 0.0:
         return UNDECIDED, 0.0
     return ALIKE if value <= cuts[df] else UNLIKE, value

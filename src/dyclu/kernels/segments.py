@@ -22,7 +22,7 @@ from dyclu.validation import FloatArray, Ids
 
 
 @compiled
-def narrow_deviation(
+def narrow_squared_gap(
     mine: FloatArray,
     other: FloatArray,
     ours: FloatArray,
@@ -42,7 +42,7 @@ def narrow_deviation(
     These bounds certify the rank as `core.stats.rank` defines it: the number of eigenvalues above
     `tolerance` times the largest, which lies between 1 and `d`. A returned rank of -1 means that
     they do not decide. `least` and `most` are bounds on the rank that the caller knows. Any
-    generalised inverse gives the same deviation; the inverse of the block is used.
+    generalised inverse gives the same squared gap; the inverse of the block is used.
     """
     d = len(ours)
     scaled, scale = mine + other, np.ones(d)
@@ -86,7 +86,7 @@ def widened_rank(gram: FloatArray, context: FloatArray, rank: int, tolerance: fl
     d = len(context)
     outer, none = np.zeros((d, d)), np.zeros(d)
     add_outer(outer, context, 1.0)
-    return narrow_deviation(gram, outer, none, none, rank, min(rank + 1, d), tolerance)[0]
+    return narrow_squared_gap(gram, outer, none, none, rank, min(rank + 1, d), tolerance)[0]
 
 
 @compiled

@@ -25,7 +25,7 @@ third number counts how often a segment observed a new direction or was computed
 event invalidates its bounds.
 
 Only pairs that the bounds leave open are factorised. If neither segment spans the space, the same
-elimination certifies the rank of their sum (`kernels.segments.narrow_deviation`). The very few
+elimination certifies the rank of their sum (`kernels.segments.narrow_squared_gap`). The very few
 pairs that rounding leaves undecided go to the definition, `core.homogeneity`.
 """
 
