@@ -1,8 +1,8 @@
-"""What a policy is: two verbs, and what they answer.
+"""The interface of policies: `decide`, `learn`, and the values that they return.
 
-``decide`` is a question: it reads and changes nothing, not even for a user never seen, and not even
-a random number generator. ``learn`` is the only verb that writes. A `Decision` and an `Outcome` are
-for people and reports; no policy ever reads one back.
+``decide`` changes nothing: no user is created, and no random generator is advanced. ``learn`` and
+``forget`` are the only methods that change a policy. A `Decision` and an `Outcome` are for callers
+and reports; no policy reads them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dyclu.core.ridge import Scores
 from dyclu.validation import FloatArray, Ids, User
 
 TIE = 1e-9
-"""Scores closer than this are equal; the first such arm is taken."""
+"""Scores whose difference is at most this count as equal; the first of equal arms is chosen."""
 
 _NO_IDS: Ids = np.empty(0, dtype=np.intp)
 
@@ -33,12 +33,12 @@ def no_ids() -> Ids:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The arm to offer, and what the policy expected of it.
+    """The chosen arm and its expected reward.
 
     Attributes
     ----------
     user : str or int
-        Who is served.
+        The user for whom the arm was chosen.
     arm : int
         Index of the chosen row of `arms`.
     mean : float
@@ -46,7 +46,9 @@ class Decision:
     width : float
         Half-width of its confidence interval; the arm was chosen for ``mean + width``.
     theta : array of shape (dim,) or None
-        The estimate the mean was computed with; None where a policy has none.
+        The estimate from which the mean was computed; None if the policy has none.
+    propensity : float or None
+        Probability that `decide` names this arm for this question; None if it is not known.
     """
 
     user: User
@@ -54,24 +56,25 @@ class Decision:
     mean: float
     width: float
     theta: FloatArray | None = field(default=None, repr=False, compare=False)
+    propensity: float | None = field(default=1.0, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a reward did to the policy.
+    """The answer of `learn`.
 
     Attributes
     ----------
     user : str or int
-        Whose reward it was.
+        The user who gave the reward.
     surprised : bool
-        The reward contradicted what was known of the user, and was set aside.
+        Whether the reward contradicted the user's segment, and was not added to it.
     changed : bool
-        The policy concluded that the user has changed, and started anew.
+        Whether the policy concluded that the user has changed; it then starts a new segment.
     segment : int or None
-        Id of the data the user's own rewards now go to; None where a policy keeps no such ids.
+        Id of the user's open segment; None if the policy has no segments.
     neighbours : array of int
-        Ids of the segments whose data the user's next decision will be made with.
+        Ids of the segments that the user's next decision will use.
     """
 
     user: User
@@ -88,18 +91,18 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a user that a policy noticed.
+    """A change of a user that a policy detected.
 
     Attributes
     ----------
     user : str or int
-        Who changed.
+        The user who changed.
     at : int
         Number of rewards, of all users, that the policy had learnt by then.
     before, after : int
-        Ids of the user's data, or model, before and after the change.
+        Ids of the user's segment, or model, before and after the change.
     certainty : float or None
-        Probability that the change is real; None where the policy does not say.
+        Probability that the change is real; None if the policy does not compute it.
     """
 
     user: User
@@ -107,6 +110,86 @@ class Change:
     before: int
     after: int
     certainty: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A taste that users share.
+
+    Attributes
+    ----------
+    id : int
+        Name of the model; it is never given to another one.
+    size : int
+        Number of observations that it holds.
+    estimate : array of shape (dim,)
+        The estimated parameter.
+    users : int
+        Number of users who follow it.
+    founded, visited : int
+        Number of rewards, of all users, learnt when it was founded, and when it was last used.
+    """
+
+    id: int
+    size: int
+    estimate: FloatArray = field(repr=False, compare=False)
+    users: int
+    founded: int
+    visited: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSummary:
+    """A user's observations between two changes.
+
+    Attributes
+    ----------
+    id : int
+        Id of the segment.
+    opened, closed : int and (int or None)
+        Number of rewards, of all users, learnt before it was opened and closed; None if open.
+    observations : int
+        Number of observations that it holds.
+    """
+
+    id: int
+    opened: int
+    closed: int | None
+    observations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """What a policy knows about one user's taste.
+
+    Attributes
+    ----------
+    user : str or int
+        The user.
+    model : int or None
+        Id of the model that the user follows, or most likely follows; None if there is none yet.
+    located : bool
+        Whether that is certain enough.
+    since : int
+        Number of rewards, of all users, learnt when it became so; 0 if the policy does not say.
+    belief : dict of int to float
+        Probabilities of models, by id; small ones may be left out.
+    new : float or None
+        Probability that the user follows none of the models; None where a policy has no belief.
+    segments : tuple of SegmentSummary, or None
+        The user's segments; None where a policy keeps none.
+    neighbours : tuple of int
+        Ids of the segments whose data the user's next decision will be made with.
+    """
+
+    user: User
+    model: int | None = None
+    located: bool = False
+    since: int = 0
+    belief: Mapping[int, float] = field(default_factory=dict)
+    new: float | None = None
+    segments: tuple[SegmentSummary, ...] | None = None
+    neighbours: tuple[int, ...] = ()
 
 
 @runtime_checkable
@@ -123,16 +206,39 @@ class Policy(Protocol):
         ...
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        """Take in the reward of the chosen context (dim,)."""
+        """Learn from the reward of the chosen context (dim,)."""
         ...
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
         ...
 
+    @property
+    def users(self) -> tuple[User, ...]:
+        """The users of whom the policy keeps something; empty if all users share one model."""
+        ...
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """All changes noticed so far, oldest first; empty where a policy keeps no record."""
+        ...
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The tastes that users share; empty where a policy forms no groups of users."""
+        ...
+
+    def locate(self, user: Hashable) -> Location:
+        """Return what is known about a user's taste; changes nothing."""
+        ...
+
+    def forget(self, user: Hashable) -> None:
+        """Remove what is kept of this user alone; unknown users are ignored."""
+        ...
+
 
 def described(kind: str, options: Mapping[str, Any]) -> str:
-    """Return how a policy is shown: the call that makes it.
+    """Return the text of the call that makes a policy, for its `repr`.
 
     >>> described("LinUCB", {"dim": 3, "alpha": 0.3})
     'LinUCB(dim=3, alpha=0.3)'
@@ -141,7 +247,7 @@ def described(kind: str, options: Mapping[str, Any]) -> str:
 
 
 def first_best(scores: FloatArray) -> int:
-    """Return the first index within `TIE` of the best score.
+    """Return the first index whose score is at most `TIE` below the best one.
 
     >>> first_best(np.array([0.2, 0.5, 0.5 + 1e-12]))
     1
@@ -150,7 +256,7 @@ def first_best(scores: FloatArray) -> int:
 
 
 def choose(user: User, scores: Scores) -> Decision:
-    """Return the decision for the arm of the highest mean + width, the first of equals."""
+    """Return the decision for the arm with the highest mean + width; the first of equal arms."""
     theta, means, widths = scores
     arm, mean, width = kernels.ridge.best_arm(means, widths, TIE)
     return Decision(user, arm, float(mean), float(width), theta)
@@ -166,9 +272,10 @@ def optimistic(
     beyond: float = math.inf,
     bold: float = 1.0,
 ) -> Decision:
-    """Return what `choose` makes of `ucb`, without the other arms' scores.
+    """Return the same as `choose` with the scores of `ucb`, without storing all scores.
 
-    An arm of a variance `beyond` so many times its squared length has a `bold` times larger width.
+    If the leverage of an arm exceeds `beyond` times its squared length, its width is multiplied by
+    `bold`.
 
     >>> optimistic("ana", np.array([1.0, 0.0]), np.eye(2), np.eye(2), alpha=0.5)
     Decision(user='ana', arm=0, mean=1.0, width=0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dyclu.policies.common.models import Models
+from dyclu.policies.common.ridge_models import RidgeModels
 from dyclu.policies.dyclu.segments import SegmentTable
 from dyclu.validation import FloatArray
 
@@ -93,7 +93,7 @@ def test_a_segment_that_lives_long_keeps_its_estimate(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_ridge_model_that_lives_long_keeps_its_estimate(kind: str, rounds: int) -> None:
     rng = np.random.default_rng(2)
-    models, rows = Models(DIM, ridge=0.1), np.zeros(1000, dtype=np.intp)
+    models, rows = RidgeModels(DIM, ridge=0.1), np.zeros(1000, dtype=np.intp)
     row, taste, worst = models.of("ana"), rng.normal(size=DIM), 0.0
     for block in range(rounds // 1000):
         X = contexts(rng, kind if block == 0 or kind != "fading" else "plain", 1000)
@@ -109,7 +109,7 @@ def test_a_ridge_model_that_lives_long_keeps_its_estimate(kind: str, rounds: int
 def test_scales_that_grow_by_the_way_leave_an_estimate_exact(decades: int) -> None:
     """While an inverse shrinks, what rounding has added to it must shrink with it."""
     rng = np.random.default_rng(3)
-    book, models = SegmentTable(3), Models(3, ridge=0.1)
+    book, models = SegmentTable(3), RidgeModels(3, ridge=0.1)
     for age in range(500):
         x = rng.normal(size=3) * 10.0 ** (decades * (age / 250 - 1))
         y = float(x.sum() + 0.1 * rng.normal())

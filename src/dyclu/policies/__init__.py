@@ -1,7 +1,7 @@
 """The policies, one per file, and their registry.
 
-`names` lists them, `make` makes one by name, `load` reads back one that was saved. The oracle is
-not among the names: it must be told the truth when it is made, and again when it is read back.
+`names` lists them, `make` makes one by name, `load` reads a saved one. The oracle has no name here:
+it needs the truth when it is made, and again when it is read from a file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dyclu.policies.sclub import Sclub
 from dyclu.policies.sliding import SlidingLinUCB
 from dyclu.policies.uniform import Uniform
 from dyclu.policy import Policy
-from dyclu.storage import Saved, read, trusting
+from dyclu.storage import Saved, damaged_on_error, read
 
 __all__ = [
     "AdTS",
@@ -95,18 +95,18 @@ def make(name: str, dim: int, **options: Any) -> Policy:
 
 
 def load(path: str | PathLike[str]) -> Policy:
-    """Read back a policy that was saved; it continues bit for bit."""
+    """Read a policy from the file that its `save` wrote; it continues bit for bit."""
     saved = read(path)
     if saved.kind == Oracle.__name__:
         raise OptionError(
-            f"{path} holds an oracle, and the truth it is told cannot be saved; "
+            f"{path} holds an oracle, and the truth is not saved with it; "
             "use Oracle.restore(dyclu.storage.read(path), truth=...)"
         )
     if saved.kind not in _RESTORERS:
         raise ForeignFile(
             f"{path} holds a policy of kind {saved.kind!r}, expected one of "
             f"{', '.join(_RESTORERS)}; read a policy of your own with dyclu.storage.read, "
-            "or install the dyclu that wrote it"
+            "or install the version of dyclu that wrote it"
         )
-    with trusting(path):
+    with damaged_on_error(path):
         return _RESTORERS[saved.kind](saved)

@@ -1,9 +1,10 @@
-"""adTS: Thompson sampling that forgets what came before a change.
+"""adTS: Thompson sampling that drops the observations before a change.
 
 Negar Hariri, Bamshad Mobasher, Robin Burke (2015): *Adapting to User Preference Changes in
-Interactive Recommendation*, IJCAI. Now and then the user's latest observations are compared with
-those just before, by the distance between what either says of the parameter; a change of level in
-the series of these distances is a change of taste. Readings: ``docs/decisions/010-adts-test.md``.
+Interactive Recommendation*, IJCAI. At regular intervals the user's latest observations are compared
+with the ones just before them, by the distance of the two posteriors of the parameter. A change of
+level in the series of these distances is a change of taste. How we read the paper:
+``docs/decisions/010-adts-test.md``.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg.lapack import dpotrf
 
 from dyclu.core.cusum import change_point, p_value
 from dyclu.core.noise import Noise
-from dyclu.core.randomness import Chance, Seed
+from dyclu.core.randomness import RandomSource, Seed
 from dyclu.core.ridge import solve
 from dyclu.core.stats import Stats
 from dyclu.errors import OptionError
 from dyclu.policies.common import columns
 from dyclu.policies.common.batches import OneByOne
 from dyclu.policies.common.columns import Columns
-from dyclu.policies.common.models import Models
+from dyclu.policies.common.plain import WithoutGroups
+from dyclu.policies.common.ridge_models import RidgeModels
 from dyclu.policy import Decision, Outcome, described, first_best
 from dyclu.storage import Saved, write
 from dyclu.validation import (
@@ -43,10 +45,10 @@ from dyclu.validation import (
 )
 
 NO_ARMS = np.empty(0)
-"""What no question is about: shuffles share no random numbers with decisions."""
+"""Input of the generator for shuffles: no decision has it, so both draw different numbers."""
 
 
-class AdTS(OneByOne):
+class AdTS(OneByOne, WithoutGroups):
     """Thompson sampling with a linear model per user, from the observations since a change.
 
     Parameters
@@ -54,22 +56,22 @@ class AdTS(OneByOne):
     dim : int
         Number of features of a context.
     noise : float or None
-        Standard deviation σ of the rewards' noise, the scale that is sampled with; None estimates
-        it from prediction errors. The test for changes does not depend on it.
+        Standard deviation σ of the rewards' noise, the scale of the samples; None estimates it from
+        prediction errors. The test for changes does not depend on it.
     ridge : float
         Regularisation λ.
     window : int
-        How many observations either side of a distance rests on; a whole number of intervals.
+        Number of observations on either side of a distance; a multiple of `interval`.
     interval : int
-        Rewards of a user from one distance, and test, to the next.
+        Number of a user's rewards from one distance, and test, to the next.
     level : float
-        Chance of finding a change in a series of distances whose order means nothing.
+        Probability of finding a change in a series of distances in random order.
     shuffles : int
-        Reshuffled copies the series is compared with.
+        Number of shuffled copies that the series is compared with.
     series : int
-        How many of a user's latest distances are kept and tested.
+        Number of a user's latest distances that are kept and tested.
     seed : int, SeedSequence or Generator
-        What samples and shuffles are drawn from.
+        Source of the samples and shuffles.
 
     Examples
     --------
@@ -102,52 +104,65 @@ class AdTS(OneByOne):
         self.shuffles = as_whole(shuffles, "shuffles", least=1)
         self.series = as_whole(series, "series", least=1)
         self._known = None if noise is None else Noise.known(noise)
-        self._chance, self._clock = Chance.of(seed), 0
-        self._models = Models(self.dim, ridge=self.ridge)
-        self._past = _Past(self.dim, 2 * self.window // self.interval, self.series)
+        self._random, self._clock = RandomSource.of(seed), 0
+        self._models = RidgeModels(self.dim, ridge=self.ridge)
+        self._recent = _Recent(self.dim, 2 * self.window // self.interval, self.series)
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose the best arm for a parameter sampled from ``N(θ̂, σ² A_λ⁻¹)``; changes nothing.
 
-        The decision's mean and width are the mean and the deviation of the chosen arm's score.
+        `mean` and `width` are mean and standard deviation of the chosen arm's sampled score. The
+        probability of an arm has no closed form, so `propensity` is None.
         """
         user, arms = as_user(user), as_arms(arms, self.dim)
         noise = (self._known or self._models.noise()).deviation
         scores = self._models.scores(user, arms, alpha=noise)
-        drawn = self._chance.generator(self._clock, arms).standard_normal(self.dim)
+        drawn = self._random.generator(self._clock, arms).standard_normal(self.dim)
         sampled = scores.theta + noise * (self._root(user) @ drawn)
         best = first_best(arms @ sampled)
         mean, width = float(scores.mean[best]), float(scores.width[best])
-        return Decision(user, best, mean, width, theta=scores.theta)
+        return Decision(user, best, mean, width, theta=scores.theta, propensity=None)
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        """Add the observation to the user's model; at the end of an interval look for a change."""
+        """Add the observation to the user's model; at the end of an interval test for a change."""
         user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         self._clock += 1
         row = self._models.of(user)
-        self._past.make_room(len(self._models))
+        self._recent.make_room(len(self._models))
         if not x.any():
-            # No taste explains the reward of a context of zeros, so no change of taste does.
+            # No taste explains the reward of a context of zeros, and no change of taste either.
             return Outcome(user)
-        begun = int(self._models.count[row]) % self.interval
+        in_block = int(self._models.count[row]) % self.interval
         self._models.add(row, x, y)
-        self._past.add(row, x, y, anew=begun == 0)
-        return Outcome(user, changed=begun + 1 == self.interval and self._changed(row))
+        self._recent.add(row, x, y, new_block=in_block == 0)
+        return Outcome(user, changed=in_block + 1 == self.interval and self._changed(row))
+
+    @property
+    def users(self) -> tuple[User, ...]:
+        """The users who have a model."""
+        return tuple(self._models.row)
+
+    def forget(self, user: Hashable) -> None:
+        """Remove the user's model, blocks and distances; the number of rewards learnt stays."""
+        user = as_user(user)
+        if user in self._models.row:
+            self._recent.remove(self._models.row[user], len(self._models) - 1)
+            self._models.remove(user)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
         state, arrays = self._models.dump()
-        state |= {"key": self._chance.key, "clock": self._clock}
-        arrays |= self._past.dump(len(self._models))
+        state |= {"key": self._random.key, "clock": self._clock}
+        arrays |= self._recent.dump(len(self._models))
         write(path, Saved("AdTS", self._options(), state, arrays))
 
     @classmethod
     def restore(cls, saved: Saved) -> AdTS:
         """Return the policy that was saved."""
         policy = cls(**saved.options)
-        policy._chance, policy._clock = Chance(saved.state["key"]), saved.state["clock"]
+        policy._random, policy._clock = RandomSource(saved.state["key"]), saved.state["clock"]
         policy._models.fill(saved.state, saved.arrays)
-        policy._past.fill(len(policy._models), saved.arrays)
+        policy._recent.fill(len(policy._models), saved.arrays)
         return policy
 
     def __repr__(self) -> str:
@@ -172,23 +187,23 @@ class AdTS(OneByOne):
         return _root(self._models.inverse[row])
 
     def _changed(self, row: int) -> bool:
-        """Measure a distance and look for a change; if there is one, forget what came before it."""
+        """Test for a change; if there is one, drop the observations before it."""
         if self._models.count[row] < 2 * self.window:
             return False
         blocks = self.window // self.interval
-        older = self._past.stats(row, slice(-2 * blocks, -blocks), self.interval)
-        newer = self._past.stats(row, slice(-blocks, None), self.interval)
-        distances = self._past.after(row, distance(older, newer, ridge=self.ridge))
-        rng = self._chance.generator(self._clock, NO_ARMS)
+        older = self._recent.stats(row, slice(-2 * blocks, -blocks), self.interval)
+        newer = self._recent.stats(row, slice(-blocks, None), self.interval)
+        distances = self._recent.append(row, distance(older, newer, ridge=self.ridge))
+        rng = self._random.generator(self._clock, NO_ARMS)
         if p_value(distances, shuffles=self.shuffles, rng=rng) > self.level:
             return False
-        self._forget(row, keep=len(distances) - change_point(distances))
+        self._keep_latest(row, blocks=len(distances) - change_point(distances))
         return True
 
-    def _forget(self, row: int, *, keep: int) -> None:
-        """Let a user's model be that of so many latest blocks, and start the distances anew."""
-        kept = self._past.stats(row, slice(-keep, None), self.interval)
-        self._past.measured[row] = 0
+    def _keep_latest(self, row: int, *, blocks: int) -> None:
+        """Fit a user's model to the latest blocks only, and start a new series of distances."""
+        kept = self._recent.stats(row, slice(-blocks, None), self.interval)
+        self._recent.measured[row] = 0
         self._models.put(row, kept)
 
 
@@ -199,7 +214,7 @@ def distance(older: Stats, newer: Stats, *, ridge: float) -> float:
 
     ``√(δᵀ ((A₁⁻¹ + A₂⁻¹) / 2)⁻¹ δ) = √(2 δᵀ A₁ (A₁ + A₂)⁻¹ A₂ δ)``:
 
-    but for the ridge, the root of twice what `homogeneity` weighs, Eq. (1).
+    without the ridge, it is the square root of twice the statistic of `homogeneity`, Eq. (1).
 
     >>> distance(Stats.of([1.0], 0.0), Stats.of([1.0], 2.0), ridge=1.0)  # 1 / √(1/2)
     1.414...
@@ -227,28 +242,29 @@ def _as_intervals(window: int, interval: int) -> int:
 
 def _root(matrix: FloatArray) -> FloatArray:
     """Return R with ``R Rᵀ`` a positive matrix."""
-    root, failed = dpotrf(matrix, lower=1, clean=1)
+    root, failed = scipy.linalg.lapack.dpotrf(matrix, lower=1, clean=1)
     if not failed:
         return np.asarray(root)
-    # Scales so far apart that rounding made an eigenvalue negative: truly it is next to 0.
+    # If scales are far apart, rounding makes an eigenvalue negative; its true value is almost 0.
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-class _Past:
-    """What is kept of every user's latest observations: the sums of blocks, and distances.
+class _Recent:
+    """The latest observations of every user, as sums of blocks, and the latest distances.
 
-    An interval's observations are a block. Windows and what stays after a change are whole blocks,
-    so that no observation is kept by itself. In every row the newest block or distance is the last.
+    A block holds the observations of one interval. Windows consist of whole blocks, and so do the
+    observations that stay after a change; no single observation is stored. In every row the newest
+    block or distance comes last.
 
     Attributes
     ----------
     block_gram, block_moment, block_energy : arrays of shape (room, blocks, ...)
         The sums of every block's observations.
     distances : array of shape (room, series)
-        Between the windows that ended with each of the latest blocks.
+        Distances between the windows that ended with each of the latest blocks.
     measured : int array of shape (room,)
-        How many distances there were since a change; the latest `series` of them are kept.
+        Number of distances since the last change; the latest `series` of them are kept.
     """
 
     block_gram: FloatArray
@@ -268,12 +284,12 @@ class _Past:
         columns.create(self, self._columns)
 
     def make_room(self, rows: int) -> None:
-        """Have at least this many rows."""
+        """Grow to at least this many rows."""
         columns.make_room(self, self._columns, rows)
 
-    def add(self, row: int, context: FloatArray, reward: float, *, anew: bool) -> None:
-        """Add an observation to the newest block, or to a new one in place of the oldest."""
-        if anew:
+    def add(self, row: int, context: FloatArray, reward: float, *, new_block: bool) -> None:
+        """Add an observation to the newest block, or to a new one that replaces the oldest."""
+        if new_block:
             for blocks in (self.block_gram, self.block_moment, self.block_energy):
                 _shift(blocks[row], 0.0)
         self.block_gram[row, -1] += context[:, None] * context
@@ -290,22 +306,26 @@ class _Past:
             interval * len(energy),
         )
 
-    def after(self, row: int, distance: float) -> FloatArray:
-        """Add a distance, and return all that are kept since a change."""
+    def append(self, row: int, distance: float) -> FloatArray:
+        """Append a distance; return the stored distances since the last change."""
         _shift(self.distances[row], distance)
         self.measured[row] += 1
         return self.distances[row, -self.measured[row] :]
+
+    def remove(self, row: int, last: int) -> None:
+        """Remove a row; the last one takes its place."""
+        columns.remove(self, self._columns, row, last)
 
     def dump(self, rows: int) -> dict[str, NDArray[Any]]:
         """Return the rows in use."""
         return columns.dump(self, self._columns, rows)
 
     def fill(self, rows: int, arrays: dict[str, NDArray[Any]]) -> None:
-        """Put back what `dump` returned."""
+        """Restore the rows that `dump` returned."""
         columns.fill(self, self._columns, rows, arrays)
 
 
 def _shift(entries: FloatArray, newest: float) -> None:
-    """Move all entries one place to the front, the first one out, and fill the last place."""
+    """Drop the first entry, move all others one place to the front, and set the last one."""
     entries[:-1] = entries[1:]
     entries[-1] = newest

@@ -1,7 +1,7 @@
-"""CLUB (Gentile, Li, Zappella 2014: Online Clustering of Bandits, ICML): a graph only thinned out.
+"""CLUB (Gentile, Li, Zappella 2014: Online Clustering of Bandits, ICML): a graph that loses edges.
 
-Every two users start connected. An edge falls when the two estimates are further apart than
-their counts excuse, and never comes back; who is still connected shares one model.
+At first all users are connected. An edge is removed for good when the two estimates differ by more
+than the numbers of observations explain. Connected users share one model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dyclu.core.ridge import Scores, pooled_scores
 from dyclu.policies.common.batches import OneByOne
-from dyclu.policies.common.models import Models
+from dyclu.policies.common.plain import WithoutGroups
+from dyclu.policies.common.ridge_models import RidgeModels
 from dyclu.policy import Decision, Outcome, choose, described
 from dyclu.storage import Saved, write
 from dyclu.validation import (
@@ -32,21 +33,21 @@ from dyclu.validation import (
 )
 
 SUMS = "cluster's "
-"""How the clusters' arrays are told from the users' in a saved file."""
+"""Prefix of the names of the clusters' arrays in a saved file."""
 
 
-class Club(OneByOne):
-    """Users with similar estimates share their data; nobody changes.
+class Club(OneByOne, WithoutGroups):
+    """Users with similar estimates share their data. It assumes that users do not change.
 
     Memory is O(d²) per user and one byte per pair of users. A reward costs O(d² + n d), and O(n²)
-    more when an edge falls, which each does at most once.
+    more when an edge is removed, which happens at most once per edge.
 
     Parameters
     ----------
     dim : int
         Number of features of a context.
     ridge : float
-        Regularisation λ, of each user's model and once of each cluster's.
+        Regularisation λ of each user's model and of each cluster's model.
     alpha : float
         Exploration α: an arm's width is ``α √(xᵀ M̄⁻¹ x log(1 + t))`` in the t-th round of all.
     tolerance : float
@@ -70,9 +71,9 @@ class Club(OneByOne):
         self.alpha = as_positive(alpha, "alpha")
         self.tolerance = as_positive(tolerance, "tolerance")
         self._clock = 0
-        self._users = Models(self.dim, ridge=self.ridge)
-        # A cluster is called after the row of its first user.
-        self._clusters = Models(self.dim, ridge=self.ridge)
+        self._users = RidgeModels(self.dim, ridge=self.ridge)
+        # The id of a cluster is the row of its first user.
+        self._clusters = RidgeModels(self.dim, ridge=self.ridge)
         self._cluster: Ids = np.zeros(0, dtype=np.intp)
         self._edges: NDArray[np.bool_] = np.zeros((0, 0), dtype=np.bool_)
 
@@ -83,26 +84,50 @@ class Club(OneByOne):
         return choose(user, self._scores(user, arms, alpha))
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        """Add the observation to the user and their cluster, and cut the edges it disproves."""
+        """Add the observation to the user and their cluster, and remove contradicted edges."""
         user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         self._clock += 1
         row = self._users.row[user] if user in self._users.row else self._enter(user)
         self._users.add(row, x, y)
         self._clusters.add(int(self._cluster[row]), x, y)
-        disproved = np.flatnonzero(self._disproved(row))
-        if len(disproved):
-            self._edges[row, disproved] = self._edges[disproved, row] = False
+        contradicted = np.flatnonzero(self._contradicted(row))
+        if len(contradicted):
+            self._edges[row, contradicted] = self._edges[contradicted, row] = False
             self._separate(row)
         return Outcome(user, segment=row, neighbours=self._members(row))
 
     @property
     def clusters(self) -> tuple[tuple[User, ...], ...]:
-        """The users of every cluster, in order of appearance."""
+        """The users of every cluster, in the order of their rows."""
         names = list(self._users.row)
         return tuple(
             tuple(names[row] for row in np.flatnonzero(self._cluster == first))
             for first in np.unique(self._cluster)
         )
+
+    @property
+    def users(self) -> tuple[User, ...]:
+        """The users who have a model."""
+        return tuple(self._users.row)
+
+    def forget(self, user: Hashable) -> None:
+        """Remove the user's model, edges and share of their cluster; the count of rounds stays.
+
+        Users who were connected only through this one are separated. The last user takes the row of
+        the removed one, which is the `segment` of their outcomes.
+        """
+        user = as_user(user)
+        if user not in self._users.row:
+            return
+        row, last = self._users.row[user], len(self._users) - 1
+        self._users.remove(user)
+        self._clusters.remove(last)
+        for edges in (self._edges, self._edges.T):
+            edges[row], edges[last] = edges[last], False
+        self._cluster = np.zeros(last, dtype=np.intp)
+        if last:
+            self._pool(np.arange(last))
+            self._separate(0)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
@@ -139,13 +164,13 @@ class Club(OneByOne):
         row = self._users.row.get(user)
         if row is not None:
             return self._clusters.scores(int(self._cluster[row]), arms, alpha=alpha)
-        # A stranger is connected to everybody.
+        # An unknown user is connected to all users.
         n = len(self._users)
         gram, moment = self._users.gram[:n].sum(axis=0), self._users.moment[:n].sum(axis=0)
         return pooled_scores(gram, moment, arms, ridge=self.ridge, alpha=alpha)
 
     def _enter(self, user: User) -> int:
-        """Connect a new user to everybody, which makes one cluster of all."""
+        """Connect a new user to all users, which makes one cluster of all."""
         row = self._users.of(user)
         self._clusters.of(row)
         if row >= len(self._edges):
@@ -158,8 +183,8 @@ class Club(OneByOne):
             self._pool(np.arange(row + 1))
         return row
 
-    def _disproved(self, row: int) -> NDArray[np.bool_]:
-        """Return which edges of a user the estimates contradict."""
+    def _contradicted(self, row: int) -> NDArray[np.bool_]:
+        """Return which edges of a user are contradicted by the estimates."""
         n = len(self._users)
         gaps = self._users.theta[:n] - self._users.theta[row]
         counts = self._users.count[:n]
@@ -168,7 +193,7 @@ class Club(OneByOne):
         return np.asarray(self._edges[row, :n] & far)
 
     def _separate(self, row: int) -> None:
-        """Find the components of what was the user's cluster before it lost edges."""
+        """Split a user's cluster into the components that are left after edges were removed."""
         left = self._members(row)
         parts = []
         while len(left):
@@ -180,7 +205,7 @@ class Club(OneByOne):
                 self._pool(part)
 
     def _component(self, row: int) -> Ids:
-        """Return everybody who can be reached from a user."""
+        """Return the rows of all users connected to a user, directly or not."""
         reached = np.zeros(len(self._edges), dtype=np.bool_)
         reached[row] = True
         front = reached
@@ -190,7 +215,7 @@ class Club(OneByOne):
         return np.flatnonzero(reached)
 
     def _pool(self, members: Ids) -> None:
-        """Make one cluster of these users, of nothing but their sums."""
+        """Make one cluster of these users, from the sum of their observations."""
         first = int(members[0])
         self._cluster[members] = first
         self._clusters.put(first, self._users.total(members))

@@ -1,6 +1,6 @@
 """D-LinUCB (Russac, Vernade, Cappé 2019: Weighted Linear Bandits for Non-Stationary Environments).
 
-NeurIPS. Nothing is detected; what is older counts less, by a constant factor a round.
+NeurIPS. It detects no changes; the weight of an observation falls by a constant factor per round.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dyclu.errors import OptionError
 from dyclu.policies.common import columns
 from dyclu.policies.common.batches import OneByOne
 from dyclu.policies.common.columns import Columns
+from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policy import Decision, Outcome, choose, described
 from dyclu.storage import Saved, write
 from dyclu.validation import (
@@ -34,31 +35,31 @@ from dyclu.validation import (
 )
 
 
-class DiscountedLinUCB(OneByOne):
-    """One linear model per user that forgets exponentially.
+class DiscountedLinUCB(OneByOne, WithoutGroups):
+    """One linear model per user, with weights that fall exponentially with age.
 
     After t rounds of a user, with the weights ``w_s = γ^(t−s)``,
 
     ``V = Σ w xxᵀ + λI``, ``Ṽ = Σ w² xxᵀ + λI``, ``θ̂ = V⁻¹ Σ w xy``,
 
-    and an arm is worth at most ``xᵀθ̂ + β √(xᵀ V⁻¹ Ṽ V⁻¹ x)``. The regulariser is not forgotten.
-    Time is each user's own: nobody is forgotten for staying away.
+    and the upper confidence bound of an arm is ``xᵀθ̂ + β √(xᵀ V⁻¹ Ṽ V⁻¹ x)``. The regulariser is
+    not discounted. Age counts the user's own rounds: observations of absent users do not age.
 
     Parameters
     ----------
     dim : int
         Number of features of a context.
     discount : float
-        γ, above 0 and up to 1: what a round's weight is multiplied by a round later. The estimate
-        is as good as one from ``(1 + γ) / (1 − γ)`` equal rounds; 1 is LinUCB.
+        γ, above 0 and up to 1: the factor of all weights per round. The estimate is as good as one
+        from ``(1 + γ) / (1 − γ)`` rounds of equal weight; 1 is LinUCB.
     noise : float or None
         Standard deviation σ of the rewards' noise; None estimates it from the weighted residuals.
     ridge : float
         Regularisation λ.
     delta : float
-        Chance δ that a confidence interval misses.
+        Probability δ that a confidence interval misses.
     alpha : float or None
-        A constant β; None takes the paper's
+        A constant β; None takes the one of the paper,
         ``σ √(d log(1 + Σw²/(dλ)) + 2 log(1/δ)) + √λ``, for contexts and parameters up to norm 1.
 
     Examples
@@ -124,24 +125,36 @@ class DiscountedLinUCB(OneByOne):
         return choose(user, ucb(self._theta[row].copy(), self._spread[row], arms, alpha=beta))
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        """Let the user's past fade, and add the observation."""
+        """Discount the user's observations, and add the new one."""
         user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         row = self._row[user] if user in self._row else self._enter(user)
-        # A context of zeros tells nothing; it must not make what is known older either.
+        # A context of zeros carries no information; it must not discount the others.
         if x.any():
-            self._fade(row)
+            self._discount(row)
             self._add(row, x, y)
             self._fit(row)
         return Outcome(user)
 
     @property
     def noise(self) -> float:
-        """The noise's standard deviation: as told, or as estimated so far."""
+        """Standard deviation of the noise: as given, or as estimated so far."""
         if self._known is not None:
             return self._known
         n = len(self._row)
         residual, df = float(self._residual[:n].sum()), float(self._df[:n].sum())
         return math.sqrt(max(residual, 0.0) / df) if df else 0.0
+
+    @property
+    def users(self) -> tuple[User, ...]:
+        """The users who have a model."""
+        return tuple(self._row)
+
+    def forget(self, user: Hashable) -> None:
+        """Remove the user's model; nothing of it is kept elsewhere."""
+        user = as_user(user)
+        if user in self._row:
+            columns.remove(self, self._columns, self._row[user], len(self._row) - 1)
+            self._row = columns.without(self._row, user)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
@@ -181,7 +194,7 @@ class DiscountedLinUCB(OneByOne):
         self._fit(row)
         return row
 
-    def _fade(self, row: int) -> None:
+    def _discount(self, row: int) -> None:
         for sums in (self._gram, self._moment, self._energy, self._weight):
             sums[row] *= self.discount
         for sums in (self._squared_gram, self._squared_weight):
@@ -197,14 +210,14 @@ class DiscountedLinUCB(OneByOne):
         self._squared_weight[row] += 1.0
 
     def _fit(self, row: int) -> None:
-        # λ does not fade but the data do, so V does not change by rank one: one solve a reward.
+        # λ is not discounted but the data are, so V does not change by rank one: solve every time.
         inverse = solve(self._gram[row], np.eye(self.dim), ridge=self.ridge)
         self._theta[row] = inverse @ self._moment[row]
         self._spread[row] = inverse @ self._squared_gram[row] @ inverse
         self._spread[row] += self.ridge * (inverse @ inverse)
-        # If θ ~ N(0, σ²/λ), the weighted residual's expectation is σ² times this.
-        faded = np.einsum("ij,ij->", inverse, self._gram[row] - self._squared_gram[row])
-        self._df[row] = self._weight[row] + faded
+        # If θ ~ N(0, σ²/λ), the expectation of the weighted residual is σ² times this.
+        discounted = np.einsum("ij,ij->", inverse, self._gram[row] - self._squared_gram[row])
+        self._df[row] = self._weight[row] + discounted
         self._residual[row] = self._energy[row] - self._moment[row] @ self._theta[row]
 
 

@@ -1,9 +1,10 @@
-"""dLinUCB: several linear models per user, and a watch over how often each of them errs.
+"""dLinUCB: several linear models per user, each with the rate of its recent errors.
 
 Qingyun Wu, Naveen Iyer, Hongning Wang (2018): *Learning Contextual Bandits in a Non-stationary
-Environment*, SIGIR. Every user has a pool of LinUCB models, the slaves. Each reward is put to all
-of them; a slave learns the rewards it foresaw, and one that is wrong too often is first joined by a
-new one, then discarded. Readings of the paper: ``docs/decisions/006-dlinucb-and-adts.md``.
+Environment*, SIGIR. Every user has a pool of LinUCB models, the slaves. Each slave predicts each
+reward of the user and learns the ones that it predicted well enough. If all slaves err too often, a
+new one is added; a slave that errs even more often is discarded. How we read the paper:
+``docs/decisions/006-dlinucb-and-adts.md``.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
 
 from dyclu.core.noise import Noise, kept_variance
 from dyclu.core.theory import exploration
@@ -24,7 +25,8 @@ from dyclu.errors import OptionError
 from dyclu.policies.common import columns
 from dyclu.policies.common.batches import OneByOne
 from dyclu.policies.common.columns import Columns
-from dyclu.policies.common.models import Models
+from dyclu.policies.common.plain import WithoutGroups
+from dyclu.policies.common.ridge_models import RidgeModels
 from dyclu.policy import Decision, Outcome, choose, described, no_ids
 from dyclu.storage import Saved, write
 from dyclu.validation import (
@@ -42,16 +44,16 @@ from dyclu.validation import (
 )
 
 MOST_SLAVES = 8
-"""Size of a full pool: a new slave takes the place of the worst. The paper sets no bound."""
+"""Size of a full pool: a new slave replaces the worst one. The paper sets no bound."""
 
 NOBODY = -1
-"""The row of whoever has no slave yet: no model has this key, so it is an empty one."""
+"""Key for users without a slave: no model has it, so that an empty model answers."""
 
 
-class DLinUCB(OneByOne):
-    """A pool of linear models per user, of which the one that errs least chooses.
+class DLinUCB(OneByOne, WithoutGroups):
+    """A pool of linear models per user; the one that errs least chooses the arm.
 
-    Rewards are taken to be ``xᵀθ`` plus noise with ‖θ‖ ≤ 1, as in the paper; scale them if need be.
+    As in the paper, rewards are ``xᵀθ`` plus noise with ‖θ‖ ≤ 1; scale them if necessary.
 
     Parameters
     ----------
@@ -60,18 +62,19 @@ class DLinUCB(OneByOne):
     noise : float or None
         Standard deviation σ of the rewards' noise; None estimates it from prediction errors.
     width_noise : float or None
-        What stands for σ in the confidence width; None is `noise`, as the theory has it. ``σ²``
-        comes much closer to the figures published for this policy.
+        Value used for σ in the confidence width; None takes `noise`, as in the theory. ``σ²`` comes
+        much closer to the results published for this policy.
     ridge : float
         Regularisation λ.
     error_level : float
-        δ₁: chance that a reward is out of the bounds of a slave that is right.
+        δ₁: probability that a reward is outside the bounds of a slave with the right parameter.
     creation_level : float
-        δ̃₁ ≤ δ₁: the rate of errors above which a slave no longer suffices.
+        δ̃₁ ≤ δ₁: if all slaves have a higher rate of errors, a new one is added.
     window : int
-        τ: how many of a slave's latest errors count.
+        τ: number of a slave's latest predictions that count.
     window_delta : float
-        δ₂: chance that the mean of a window exceeds the rate of errors by more than its margin.
+        δ₂: probability that the mean of a window exceeds the rate of errors by more than its
+        margin.
 
     Examples
     --------
@@ -101,16 +104,16 @@ class DLinUCB(OneByOne):
         if self.creation_level > self.error_level:
             raise OptionError(
                 f"creation_level is {creation_level} and error_level {error_level}, expected "
-                "creation_level <= error_level; a slave is joined by another before it is discarded"
+                "creation_level <= error_level; a new slave is added before an old one is discarded"
             )
         self.window = as_whole(window, "window", least=1)
         self.window_delta = as_probability(window_delta, "window_delta")
         self.width_noise = None if width_noise is None else as_positive(width_noise, "width_noise")
         self._known = None if noise is None else Noise.known(noise)
-        # The paper's ε in units of σ: √2 erf⁻¹(1 − δ₁), which noise exceeds with chance δ₁.
-        self._quantile = float(ndtri(1 - self.error_level / 2))
+        # The paper's ε in units of σ: √2 erf⁻¹(1 − δ₁); the noise exceeds it with probability δ₁.
+        self._quantile = float(scipy.special.ndtri(1 - self.error_level / 2))
         self._slaves = _Slaves(self.dim, self.ridge, self.window, self.window_delta)
-        self._foreseen = _Foreseen()
+        self._errors = _AcceptedErrors()
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose the arm of the highest upper confidence bound of one slave; changes nothing."""
@@ -122,7 +125,7 @@ class DLinUCB(OneByOne):
         return choose(user, slaves.models.scores(row, arms, alpha=alpha))
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        """Put the reward to all slaves of the user, who learn from it, come and go."""
+        """Update all slaves of the user with the reward; add and discard slaves."""
         user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         slaves, noise = self._slaves, self._noise()
         if user not in slaves.pool:
@@ -135,7 +138,7 @@ class DLinUCB(OneByOne):
         failed = error > bound
         surprised = bool(failed[at])
         if self._known is None and not surprised:
-            self._foreseen.note(y, *map(float, (error[at], leverage[at], bound[at])), noise=noise)
+            self._errors.add(y, *map(float, (error[at], leverage[at], bound[at])), noise=noise)
         slaves.learn(rows, failed, x, y)
 
         badness, margin = slaves.badness(rows)
@@ -147,8 +150,17 @@ class DLinUCB(OneByOne):
 
     @property
     def noise(self) -> float:
-        """The noise's standard deviation: as told, or as estimated so far."""
+        """Standard deviation of the noise: as given, or as estimated so far."""
         return self._noise().deviation
+
+    @property
+    def users(self) -> tuple[User, ...]:
+        """The users who have slaves."""
+        return tuple(self._slaves.pool)
+
+    def forget(self, user: Hashable) -> None:
+        """Remove the user's slaves; their errors stay in the estimate of the noise."""
+        self._slaves.remove(as_user(user))
 
     def slaves(self, user: Hashable) -> tuple[int, ...]:
         """Return the ids of the user's slaves, oldest first."""
@@ -158,7 +170,7 @@ class DLinUCB(OneByOne):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
         state, arrays = self._slaves.dump()
-        state["foreseen"] = asdict(self._foreseen)
+        state["foreseen"] = asdict(self._errors)
         write(path, Saved("DLinUCB", self._options(), state, arrays))
 
     @classmethod
@@ -166,7 +178,7 @@ class DLinUCB(OneByOne):
         """Return the policy that was saved."""
         policy = cls(**saved.options)
         policy._slaves.fill(saved.state, saved.arrays)
-        policy._foreseen = _Foreseen(**saved.state["foreseen"])
+        policy._errors = _AcceptedErrors(**saved.state["foreseen"])
         return policy
 
     def __repr__(self) -> str:
@@ -185,7 +197,7 @@ class DLinUCB(OneByOne):
         }
 
     def _noise(self) -> Noise:
-        return self._known or self._foreseen.noise()
+        return self._known or self._errors.noise()
 
     def _alpha(self, count: int, noise: Noise) -> float:
         deviation = noise.deviation if self.width_noise is None else self.width_noise
@@ -194,27 +206,27 @@ class DLinUCB(OneByOne):
         )
 
     def _bounds(self, rows: Ids, leverage: FloatArray, noise: Noise) -> FloatArray:
-        """Return ``B_m(x) + ε`` of every slave: a larger error is one."""
+        """Return ``B_m(x) + ε`` of every slave; a larger error is a failure."""
         if noise.df == 0:
             return np.full(len(rows), math.inf)
         counts = self._slaves.models.count[rows].tolist()
         alpha = np.array([self._alpha(count, noise) for count in counts])
         bounds = alpha * np.sqrt(leverage) + self._quantile * noise.deviation
-        # No slave can foresee the reward of a context of zeros, so none is blamed for it.
+        # No slave can predict the reward of a context of zeros, so it is nobody's failure.
         return np.where(leverage > 0, bounds, math.inf)
 
 
 class _Slaves:
-    """All slaves of all users, one row each; rows of discarded slaves are used again, ids never.
+    """All slaves of all users, one per row; rows of discarded slaves are reused, ids are not.
 
     Attributes
     ----------
     pool : dict of user to int array
         The rows of each user's slaves, oldest first.
     id, judged : int arrays of shape (room,)
-        Name of each slave, and how many rewards were put to it.
+        Id of each slave, and number of rewards that it predicted.
     failures : bool array of shape (room, window)
-        Which of its latest rewards it did not foresee, in a ring.
+        Which of its latest predictions failed, in a ring.
     """
 
     id: NDArray[np.int64]
@@ -222,7 +234,7 @@ class _Slaves:
     failures: NDArray[np.bool_]
 
     def __init__(self, dim: int, ridge: float, window: int, delta: float) -> None:
-        self.models = Models(dim, ridge=ridge)
+        self.models = RidgeModels(dim, ridge=ridge)
         self.pool: dict[User, Ids] = {}
         self._free: list[int] = []
         self._created = 0
@@ -232,18 +244,18 @@ class _Slaves:
             "failures": ((window,), np.bool_),
         }
         columns.create(self, self._columns)
-        # d(m) of the paper by the number of entries in the window. Of a slave never judged nothing
-        # is known: it is tried at once.
+        # d(m) of the paper by the number of entries in the window. It is infinite for a slave that
+        # has predicted nothing yet, so that a new slave is tried at once.
         entries = np.arange(1, window + 1)
         self._margin = np.append(math.inf, np.sqrt(-math.log(delta) / (2 * entries)))
-        self._doubt = np.append(math.inf, math.sqrt(math.log(window)) * self._margin[1:])
+        self._serving_margin = np.append(math.inf, math.sqrt(math.log(window)) * self._margin[1:])
 
     def serving(self, user: User) -> int:
         """Return the row of the slave with the smallest lower confidence bound of badness."""
         rows = self.pool[user]
         if len(rows) == 1:
             return int(rows[0])
-        return int(rows[np.argmin(self._mean(rows) - self._doubt[self._entries(rows)])])
+        return int(rows[np.argmin(self._mean(rows) - self._serving_margin[self._entries(rows)])])
 
     def errors(
         self, rows: Ids, context: FloatArray, reward: float
@@ -256,7 +268,7 @@ class _Slaves:
     def learn(
         self, rows: Ids, failed: NDArray[np.bool_], context: FloatArray, reward: float
     ) -> None:
-        """Note who failed, and give the observation to those who did not."""
+        """Record which slaves failed, and add the observation to the others."""
         self.failures[rows, self.judged[rows] % self.failures.shape[1]] = failed
         self.judged[rows] += 1
         for row in rows[~failed].tolist():
@@ -267,7 +279,7 @@ class _Slaves:
         return self._mean(rows), self._margin[self._entries(rows)]
 
     def create(self, user: User) -> int:
-        """Give the user a new slave, for the worst one if the pool is full; return its id."""
+        """Add a slave to the user's pool, replacing the worst if it is full; return its id."""
         rows = self.pool.get(user, no_ids())
         if len(rows) == MOST_SLAVES:
             self.discard(user, rows == rows[np.argmax(self._mean(rows))])
@@ -278,7 +290,7 @@ class _Slaves:
         return int(self.id[row])
 
     def discard(self, user: User, bad: NDArray[np.bool_]) -> None:
-        """Take the marked slaves out of the user's pool."""
+        """Remove the marked slaves from the user's pool."""
         if not bad.any():
             return
         rows = self.pool[user]
@@ -287,15 +299,21 @@ class _Slaves:
             self._free.append(row)
         self.pool[user] = rows[~bad]
 
+    def remove(self, user: User) -> None:
+        """Remove a user and all their slaves, if they have any."""
+        if user in self.pool:
+            self.discard(user, np.ones(len(self.pool[user]), dtype=np.bool_))
+            del self.pool[user]
+
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return the complete state: what JSON can hold, and arrays."""
+        """Return the complete state: a dict for JSON, and arrays."""
         state, arrays = self.models.dump()
         state["pool"] = [[user, rows.tolist()] for user, rows in self.pool.items()]
         state["free"], state["created"] = self._free, self._created
         return state, arrays | columns.dump(self, self._columns, len(self.models))
 
     def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Put back what `dump` returned."""
+        """Restore the state that `dump` returned."""
         self.models.fill(state, arrays)
         self.pool = {user: np.array(rows, dtype=np.intp) for user, rows in state["pool"]}
         self._free, self._created = state["free"], state["created"]
@@ -320,19 +338,19 @@ class _Slaves:
 
 
 @dataclass(slots=True)
-class _Foreseen:
-    """The errors of the serving slaves at rewards they foresaw: what σ is estimated from.
+class _AcceptedErrors:
+    """Sums of the serving slaves' errors that were within their bounds; they estimate σ.
 
     Attributes
     ----------
     residual : float
         ``Σ (xᵀθ̂ − y)² / (1 + xᵀA_λ⁻¹x)``, the squared errors in units of their variance over σ².
     weight : float
-        What that sum is expected to be over σ²: each error was bounded by ``B_m(x) + ε``.
+        Expectation of that sum in units of σ²: each error was bounded by ``B_m(x) + ε``.
     energy : float
         ``Σ y²``.
     count : int
-        How many there are.
+        Number of errors.
     """
 
     residual: float = 0.0
@@ -340,7 +358,7 @@ class _Foreseen:
     energy: float = 0.0
     count: int = 0
 
-    def note(
+    def add(
         self, reward: float, error: float, leverage: float, bound: float, *, noise: Noise
     ) -> None:
         """Add an error that was within its bound."""
@@ -352,6 +370,6 @@ class _Foreseen:
         self.count += 1
 
     def noise(self) -> Noise:
-        """Return the estimate; of no error at all, that of `Noise.estimated` for no residual."""
+        """Return the estimate of the noise; without errors, `Noise.estimated` of no residual."""
         kept = self.weight / self.count if self.count else 1.0
         return Noise.estimated(self.residual, self.energy, self.count, self.count, kept=kept)

@@ -1,4 +1,4 @@
-"""LinUCB (Abbasi-Yadkori, Pál, Szepesvári 2011): ridge regression and optimism, nobody changes."""
+"""LinUCB (Abbasi-Yadkori, Pál, Szepesvári 2011): ridge regression with confidence bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from dyclu.core.noise import Noise
 from dyclu.core.theory import exploration
 from dyclu.policies.common.batches import Decisions, Outcomes
-from dyclu.policies.common.models import Models
+from dyclu.policies.common.plain import WithoutGroups
+from dyclu.policies.common.ridge_models import RidgeModels
 from dyclu.policy import Decision, Outcome, choose, described
 from dyclu.storage import Saved, write
 from dyclu.validation import (
@@ -32,10 +33,11 @@ from dyclu.validation import (
 )
 
 EVERYBODY: User = "everybody"
+"""Key of the one model of a policy with ``shared=True``."""
 
 
-class LinUCB:
-    """One linear model per user, or one for all, that never forgets.
+class LinUCB(WithoutGroups):
+    """One linear model per user, or one for all users. It assumes that users do not change.
 
     Parameters
     ----------
@@ -46,11 +48,11 @@ class LinUCB:
     ridge : float
         Regularisation λ.
     delta : float
-        Chance that a confidence interval misses.
+        Probability that a confidence interval misses.
     alpha : float or None
-        A constant width factor; None takes Eq. (2)'s, which grows with the data.
+        A constant width factor; None takes the one of Eq. (2), which grows with the data.
     shared : bool
-        One model for everybody instead of one per user.
+        Use one model for all users instead of one per user.
 
     Examples
     --------
@@ -76,7 +78,7 @@ class LinUCB:
         self.alpha = None if alpha is None else as_positive(alpha, "alpha")
         self.shared = bool(shared)
         self._known = None if noise is None else Noise.known(noise)
-        self._models = Models(self.dim, ridge=self.ridge)
+        self._models = RidgeModels(self.dim, ridge=self.ridge)
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose the arm of the highest upper confidence bound; changes nothing."""
@@ -109,6 +111,17 @@ class LinUCB:
         rows = np.array([self._models.of(self._key(user)) for user in names], dtype=np.intp)
         self._models.add_many(rows, table, values)
         return Outcomes.uneventful(names)
+
+    @property
+    def users(self) -> tuple[User, ...]:
+        """The users who have a model; empty if one model is shared by all."""
+        return () if self.shared else tuple(self._models.row)
+
+    def forget(self, user: Hashable) -> None:
+        """Remove the user's model; a model that all users share keeps their observations."""
+        user = as_user(user)
+        if not self.shared and user in self._models.row:
+            self._models.remove(user)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""

@@ -1,7 +1,8 @@
 """Oracle-LinUCB (Li, Wu, Wang: *Unifying Clustered and Non-stationary Bandits*, section 4).
 
-One LinUCB per unique parameter, told at every round which one the user follows. What it loses is
-the price of learning alone; what others lose more is the price of not knowing who is who and when.
+One LinUCB per unique parameter. In every round the oracle knows which parameter the user follows.
+Its regret is the cost of learning the parameters; the additional regret of another policy is the
+cost of not knowing which users are alike and when they change.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dyclu.core.noise import Noise
 from dyclu.core.theory import exploration
 from dyclu.errors import KindError
 from dyclu.policies.common.batches import OneByOne
-from dyclu.policies.common.models import Models
+from dyclu.policies.common.plain import WithoutGroups
+from dyclu.policies.common.ridge_models import RidgeModels
 from dyclu.policy import Decision, Outcome, choose, described
 from dyclu.storage import Saved, write
 from dyclu.validation import (
@@ -33,28 +35,28 @@ from dyclu.validation import (
 )
 
 Truth = Callable[[User, int], int]
-"""Of a user and the number of their rewards learnt so far: the parameter they follow now."""
+"""Takes a user and the number of their rewards so far; returns the parameter they follow now."""
 
 
-class Oracle(OneByOne):
-    """One linear model per unique parameter; who follows which one is told.
+class Oracle(OneByOne, WithoutGroups):
+    """One linear model per unique parameter, with the knowledge of who follows which one.
 
     Parameters
     ----------
     dim : int
         Number of features of a context.
     truth : callable
-        ``truth(user, time)`` is the index of the parameter the user follows at their own round
-        `time`, counted from 0. It is asked again and again, and must always answer the same.
+        ``truth(user, time)`` is the index of the parameter that the user follows in their own round
+        `time`, counted from 0. It is called repeatedly, and must always return the same.
     alpha : float or None
-        A constant width factor; None takes Eq. (2)'s, which grows with the data.
+        A constant width factor; None takes the one of Eq. (2), which grows with the data.
     noise : float or None
         Standard deviation σ of the rewards' noise; None estimates it from prediction errors. Only
-        Eq. (2)'s width uses it.
+        the width of Eq. (2) uses it.
     ridge : float
         Regularisation λ.
     delta : float
-        Chance that a confidence interval misses.
+        Probability that a confidence interval misses.
 
     Examples
     --------
@@ -78,7 +80,7 @@ class Oracle(OneByOne):
         if not callable(truth):
             raise KindError(
                 f"truth is {truth!r} ({type(truth).__name__}), expected a callable; "
-                "pass a function of a user and their round that names their parameter"
+                "pass a function of a user and a round that returns the index of a parameter"
             )
         self.dim = as_dim(dim)
         self.alpha = None if alpha is None else as_positive(alpha, "alpha")
@@ -86,7 +88,7 @@ class Oracle(OneByOne):
         self.delta = as_probability(delta, "delta")
         self._known = None if noise is None else Noise.known(noise)
         self._truth = truth
-        self._models = Models(self.dim, ridge=self.ridge)
+        self._models = RidgeModels(self.dim, ridge=self.ridge)
         self._time: dict[User, int] = {}
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
@@ -96,22 +98,31 @@ class Oracle(OneByOne):
         return choose(user, self._models.scores(parameter, arms, alpha=self._alpha(parameter)))
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        """Add the observation to the model of the parameter it came from."""
+        """Add the observation to the model of the user's parameter."""
         user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         parameter = self._parameter(user)
         self._models.add(self._models.of(parameter), x, y)
         self._time[user] = self._time.get(user, 0) + 1
         return Outcome(user, segment=parameter, neighbours=np.array([parameter], dtype=np.intp))
 
+    @property
+    def users(self) -> tuple[User, ...]:
+        """The users who have learnt; their rounds are counted."""
+        return tuple(self._time)
+
+    def forget(self, user: Hashable) -> None:
+        """Start the user's rounds again at 0; the models keep their observations."""
+        self._time.pop(as_user(user), None)
+
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the complete state to a file, but for the truth: see `restore`."""
+        """Write the state to a file, without the truth: see `restore`."""
         state, arrays = self._models.dump()
         state["time"] = [[user, time] for user, time in self._time.items()]
         write(path, Saved("Oracle", self._options(), state, arrays))
 
     @classmethod
     def restore(cls, saved: Saved, *, truth: Truth) -> Oracle:
-        """Return the policy that was saved; a file holds no code, so the truth is told again."""
+        """Return the policy that was saved; a file holds no code, so pass the truth again."""
         policy = cls(truth=truth, **saved.options)
         policy._models.fill(saved.state, saved.arrays)
         policy._time = dict(saved.state["time"])

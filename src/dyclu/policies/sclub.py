@@ -1,7 +1,7 @@
 """SCLUB (Li, Chen, Li, Leung 2019: Improved Algorithm on Online Clustering of Bandits, IJCAI).
 
-Clusters are plain sets: a user who does not fit leaves at once, and clusters that look alike merge
-again. What fits is judged by the users' estimates and by how often they come by.
+Clusters are sets of users. A user who differs from their cluster leaves it at once, and similar
+clusters merge. Both are judged by the estimates and by how frequently users come.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from dyclu.policies.common import columns
 from dyclu.policies.common.batches import OneByOne
 from dyclu.policies.common.columns import Columns
-from dyclu.policies.common.models import Models
+from dyclu.policies.common.plain import WithoutGroups
+from dyclu.policies.common.ridge_models import RidgeModels
 from dyclu.policy import Decision, Outcome, choose, described, no_ids
 from dyclu.storage import Saved, write
 from dyclu.validation import (
@@ -33,28 +34,28 @@ from dyclu.validation import (
 )
 
 FIRST = 0
-"""The cluster everybody starts in: never empty, since nobody leaves a cluster of one."""
+"""Id of the cluster in which users start. It is never empty if there are users."""
 
 SUMS = "cluster's "
-"""How the clusters' sums are told from the users' in a saved file."""
+"""Prefix of the names of the clusters' arrays in a saved file."""
 
 
-class Sclub(OneByOne):
-    """Users who resemble each other share their data, in sets that split and merge; nobody changes.
+class Sclub(OneByOne, WithoutGroups):
+    """Similar users share their data, in clusters that split and merge. It assumes no changes.
 
-    Time runs in phases of 2, 4, 8, … rounds. A phase begins with noting every cluster's estimate.
-    After each reward the served user is compared with what was noted of their cluster, and leaves
-    it if they differ. A cluster all of whose users came by in this phase is *checked*; checked
-    clusters with like estimates and frequencies merge.
+    Rounds are grouped into phases of 2, 4, 8, … rounds. At the start of a phase every cluster's
+    estimate is noted. After each reward the user is compared with the noted estimate of their
+    cluster, and leaves the cluster if they differ. A cluster is *checked* when all its users have
+    come in this phase; checked clusters with similar estimates and frequencies merge.
 
-    Memory is O(d²) per user, and a reward costs O(d² + n d), more only when users move.
+    Memory is O(d²) per user. A reward costs O(d² + n d), and more only when users move.
 
     Parameters
     ----------
     dim : int
         Number of features of a context.
     ridge : float
-        Regularisation λ, of each user's model and once of each cluster's.
+        Regularisation λ of each user's model and of each cluster's model.
     alpha : float
         Exploration β: an arm's width is ``β √(xᵀ M⁻¹ x)``.
     tolerance : float
@@ -94,9 +95,9 @@ class Sclub(OneByOne):
         self.tolerance = as_positive(tolerance, "tolerance")
         self.frequency_tolerance = as_positive(frequency_tolerance, "frequency_tolerance")
         self._clock = 0
-        self._users = Models(self.dim, ridge=self.ridge)
-        # By id; there are never more clusters than users, so ids are given out again.
-        self._sums = Models(self.dim, ridge=self.ridge)
+        self._users = RidgeModels(self.dim, ridge=self.ridge)
+        # By id. There are at most as many clusters as users: ids are reused, and below that number.
+        self._sums = RidgeModels(self.dim, ridge=self.ridge)
         self._columns: Columns = {
             "_cluster": ((), np.intp),
             "_checked": ((), np.bool_),
@@ -129,10 +130,40 @@ class Sclub(OneByOne):
 
     @property
     def clusters(self) -> tuple[tuple[User, ...], ...]:
-        """The users of every cluster, in order of appearance."""
+        """The users of every cluster, in the order of their rows."""
         names = list(self._users.row)
         ids = np.unique(self._cluster[: len(names)])
         return tuple(tuple(names[row] for row in self._members(id)) for id in ids)
+
+    @property
+    def users(self) -> tuple[User, ...]:
+        """The users who have a model."""
+        return tuple(self._users.row)
+
+    def forget(self, user: Hashable) -> None:
+        """Remove the user's model and their share of their cluster; the count of rounds stays.
+
+        The last user takes the row of the removed one, which is the `segment` of their outcomes.
+        """
+        user = as_user(user)
+        if user not in self._users.row:
+            return
+        row, last = self._users.row[user], len(self._users) - 1
+        left = int(self._cluster[row])
+        self._users.remove(user)
+        self._sums.remove(last)
+        self._cluster[row], self._checked[row] = self._cluster[last], self._checked[last]
+        self._checked[last] = False
+        # Number the clusters from 0 again: their ids must be below the number of users.
+        ids, self._cluster[:last] = np.unique(self._cluster[:last], return_inverse=True)
+        self._cluster[last] = FIRST
+        for noted in (self._noted_theta, self._noted_count):
+            noted[: len(ids)] = noted[ids]
+            noted[len(ids) : last + 1] = 0
+        for id in range(last):
+            self._pool(id)
+        for id in np.flatnonzero(ids == left).tolist():
+            self._note(id)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
@@ -166,7 +197,7 @@ class Sclub(OneByOne):
         }
 
     def _enter(self, user: User) -> int:
-        """Put a new user where everybody started."""
+        """Add a new user to the first cluster."""
         row = self._users.of(user)
         self._sums.of(row)
         columns.make_room(self, self._columns, row + 1)
@@ -179,7 +210,7 @@ class Sclub(OneByOne):
         self._noted_count[:n] = self._sums.count[:n]
 
     def _fits(self, row: int) -> bool:
-        """Tell whether a user resembles what was noted of their cluster, and comes as often."""
+        """Return whether a user's estimate and frequency agree with those of their cluster."""
         id = int(self._cluster[row])
         mine, counts = int(self._users.count[row]), self._users.count[self._members(id)]
         if len(counts) == 1:
@@ -191,7 +222,7 @@ class Sclub(OneByOne):
         return bool(math.sqrt(gap @ gap) <= limit and rate_gap <= rate_limit)
 
     def _leave(self, row: int) -> int:
-        """Make a cluster of one of a user; return the one they left."""
+        """Move a user to a new cluster of their own; return the id of the one they left."""
         before, new = int(self._cluster[row]), int(np.argmin(self._sizes()))
         self._cluster[row] = new
         self._pool(before)
@@ -199,16 +230,20 @@ class Sclub(OneByOne):
         return before
 
     def _merge(self, id: int) -> None:
-        """Merge a checked cluster with the checked clusters like it, one after the other."""
+        """Merge a checked cluster with similar checked clusters, one after the other."""
         while len(others := self._alike(id)):
             id, gone = sorted((id, int(others[0])))
             self._cluster[self._members(gone)] = id
             self._pool(id)
-            self._noted_theta[id] = self._sums.theta[id]
-            self._noted_count[id] = self._sums.count[id]
+            self._note(id)
+
+    def _note(self, id: int) -> None:
+        """Note the present estimate of a cluster, with which its users are compared."""
+        self._noted_theta[id] = self._sums.theta[id]
+        self._noted_count[id] = self._sums.count[id]
 
     def _alike(self, id: int) -> Ids:
-        """Return the checked clusters that a checked cluster may merge with."""
+        """Return the checked clusters with which a cluster may merge; none if it is not checked."""
         sizes = self._sizes()
         n, counts, thetas = len(sizes), self._sums.count, self._sums.theta
         checked = sizes > 0
@@ -225,7 +260,7 @@ class Sclub(OneByOne):
         return np.asarray(near[as_often])
 
     def _pool(self, id: int) -> None:
-        """Sum up the users of a cluster: nothing is subtracted, so nothing can be counted twice."""
+        """Compute the sums of a cluster from those of its users."""
         self._sums.put(id, self._users.total(self._members(id)))
 
     def _sizes(self) -> Ids:
@@ -237,5 +272,5 @@ class Sclub(OneByOne):
 
 
 def _radius(count: int | NDArray[np.int64]) -> FloatArray:
-    """Return ``F(T)``, how uncertain T observations leave one."""
+    """Return ``F(T)``, the uncertainty of an estimate from T observations."""
     return np.asarray(np.sqrt((1 + np.log1p(count)) / (1 + count)))

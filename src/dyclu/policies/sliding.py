@@ -1,6 +1,6 @@
 """SW-LinUCB (Cheung, Simchi-Levi, Zhu 2019: Learning to Optimize under Non-Stationarity, AISTATS).
 
-Nothing is detected; only a user's last few observations count.
+It detects no changes; only the last observations of each user count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dyclu.core.ridge import solve, ucb
 from dyclu.policies.common import columns
 from dyclu.policies.common.batches import OneByOne
 from dyclu.policies.common.columns import Columns
-from dyclu.policies.common.models import REFRESH
+from dyclu.policies.common.plain import WithoutGroups
+from dyclu.policies.common.ridge_models import REFRESH
 from dyclu.policy import Decision, Outcome, choose, described
 from dyclu.storage import Saved, write
 from dyclu.validation import (
@@ -34,28 +35,28 @@ from dyclu.validation import (
     as_whole,
 )
 
-TRUSTED = 1e3
-"""Largest xᵀA_λ⁻¹x at which an observation enters or leaves by rank one; it loses those digits."""
+MAX_LEVERAGE = 1e3
+"""Largest xᵀA_λ⁻¹x at which a rank-one update is accurate enough; its digits are lost."""
 
 
-class SlidingLinUCB(OneByOne):
-    """One linear model per user, of the user's last observations alone.
+class SlidingLinUCB(OneByOne, WithoutGroups):
+    """One linear model per user, from the user's last observations only.
 
-    Ridge regression on the last `window` observations of each user. These are kept: the memory is
-    ``8 (dim + 1) window`` bytes per user, taken at their first reward, and nothing older is kept.
+    Ridge regression on the last `window` observations of each user. It stores these observations in
+    ``8 (dim + 1) window`` bytes per user, allocated at the user's first reward.
 
     Parameters
     ----------
     dim : int
         Number of features of a context.
     window : int
-        w: how many of a user's latest observations count.
+        w: number of a user's latest observations that count.
     noise : float or None
         Standard deviation σ of the rewards' noise; None estimates it from prediction errors.
     ridge : float
         Regularisation λ.
     delta : float
-        Chance δ that a confidence interval misses.
+        Probability δ that a confidence interval misses.
     alpha : float or None
         A constant width factor; None takes the paper's ``σ √(d log((1 + w/λ)/δ)) + √λ``, for
         contexts and parameters up to norm 1.
@@ -113,17 +114,17 @@ class SlidingLinUCB(OneByOne):
         return choose(user, ucb(theta, inverse, arms, alpha=self._alpha()))
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        """Let the observation take the place of the oldest one."""
+        """Add the observation; if the window is full, it replaces the oldest one."""
         user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         row = self._row[user] if user in self._row else self._enter(user)
-        # A context of zeros tells nothing; it must not take the place of one that does.
+        # A context of zeros carries no information; it must not replace one that does.
         if x.any():
-            self._fit(row, x, self._exchange(row, x, y))
+            self._fit(row, x, self._replace_oldest(row, x, y))
         return Outcome(user)
 
     @property
     def noise(self) -> float:
-        """The noise's standard deviation: as told, or as estimated from what the windows hold."""
+        """Standard deviation of the noise: as given, or as estimated from all windows."""
         if self._known is not None:
             return self._known.deviation
         n = len(self._row)
@@ -131,6 +132,21 @@ class SlidingLinUCB(OneByOne):
         explained = float((self._moment[:n] * self._theta[:n]).sum())
         count = int(np.minimum(self._seen[:n], self.window).sum())
         return Noise.estimated(max(0.0, energy - explained), energy, count, count).deviation
+
+    @property
+    def users(self) -> tuple[User, ...]:
+        """The users who have a window."""
+        return tuple(self._row)
+
+    def forget(self, user: Hashable) -> None:
+        """Remove the user's window and model; nothing of them is kept elsewhere."""
+        user = as_user(user)
+        if user in self._row:
+            row = self._row[user]
+            columns.remove(self, self._columns, row, len(self._row) - 1)
+            self._rings[row] = self._rings[-1]
+            self._rings.pop()
+            self._row = columns.without(self._row, user)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
@@ -180,11 +196,11 @@ class SlidingLinUCB(OneByOne):
         return row
 
     def _held(self, row: int) -> FloatArray:
-        """Return what the user's window holds, a context and its reward a row, in any order."""
+        """Return the user's window, one context and its reward per row, in any order."""
         return self._rings[row][: self._seen[row]]
 
-    def _exchange(self, row: int, x: FloatArray, y: float) -> FloatArray:
-        """Put an observation into the window and return the context it replaces, at first zeros."""
+    def _replace_oldest(self, row: int, x: FloatArray, y: float) -> FloatArray:
+        """Store an observation; return the context it replaces, zeros while the window grows."""
         place: FloatArray = self._rings[row][self._seen[row] % self.window]
         old = place[:-1].copy()
         place[:-1], place[-1] = x, y
@@ -192,34 +208,34 @@ class SlidingLinUCB(OneByOne):
         return old
 
     def _fit(self, row: int, new: FloatArray, old: FloatArray) -> None:
-        """Bring the model up to date with the window."""
+        """Update the model after the context `new` has replaced `old` in the window."""
         held = self._held(row)
         X, y = held[:, :-1], held[:, -1]
         inverse = self._inverse[row]
         due = self._seen[row] % min(self.window, REFRESH) == 0
-        if due or not (_put_in(inverse, new) and _take_out(inverse, old)):
+        if due or not (_add(inverse, new) and _subtract(inverse, old)):
             inverse[:] = solve(X.T @ X, np.eye(self.dim), ridge=self.ridge)
-        # Summed anew each time: a large reward taken out of a running sum would leave its rounding.
+        # Not a running sum: a large reward that is subtracted again would leave its rounding error.
         self._moment[row] = y @ X
         self._energy[row] = y @ y
         self._theta[row] = inverse @ self._moment[row]
 
 
-def _put_in(inverse: FloatArray, x: FloatArray) -> bool:
-    """Turn ``A⁻¹`` into ``(A + xxᵀ)⁻¹``, if that can be trusted."""
+def _add(inverse: FloatArray, x: FloatArray) -> bool:
+    """Turn ``A⁻¹`` into ``(A + xxᵀ)⁻¹``; return False if rounding would spoil it."""
     column = inverse @ x
     leverage = x @ column
-    if not 0 <= leverage <= TRUSTED:
+    if not 0 <= leverage <= MAX_LEVERAGE:
         return False
     inverse -= column[:, None] * (column / (1 + leverage))
     return True
 
 
-def _take_out(inverse: FloatArray, x: FloatArray) -> bool:
-    """Turn ``A⁻¹`` into ``(A − xxᵀ)⁻¹``, if that can be trusted."""
+def _subtract(inverse: FloatArray, x: FloatArray) -> bool:
+    """Turn ``A⁻¹`` into ``(A − xxᵀ)⁻¹``; return False if rounding would spoil it."""
     column = inverse @ x
     rest = 1 - x @ column
-    if not 1 / TRUSTED <= rest <= 1:
+    if not 1 / MAX_LEVERAGE <= rest <= 1:
         return False
     inverse += column[:, None] * (column / rest)
     return True

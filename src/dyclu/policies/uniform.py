@@ -1,4 +1,4 @@
-"""Uniform: any arm, at random; what every other policy must beat."""
+"""Uniform: a random arm. Every other policy must do better."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyclu.core.randomness import Chance, Seed
+from dyclu.core.randomness import RandomSource, Seed
 from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.plain import WithoutUsers
 from dyclu.policy import Decision, Outcome, described
 from dyclu.storage import Saved, write
 from dyclu.validation import as_arms, as_context, as_dim, as_reward, as_user
 
 
-class Uniform(OneByOne):
+class Uniform(OneByOne, WithoutUsers):
     """Chooses uniformly at random and learns nothing.
 
-    Arms with the same features are one arm offered several times; its first place is named.
+    Of arms with the same features it names the first.
 
     Parameters
     ----------
     dim : int
         Number of features of a context.
     seed : int, SeedSequence or Generator
-        What the choices are drawn from.
+        Source of the random choices.
 
     Examples
     --------
@@ -36,18 +37,18 @@ class Uniform(OneByOne):
 
     def __init__(self, dim: int, *, seed: Seed = 0) -> None:
         self.dim = as_dim(dim)
-        self._chance = Chance.of(seed)
+        self._random = RandomSource.of(seed)
         self._clock = 0
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
-        """Choose any arm; changes nothing: the same question at the same time has one answer."""
+        """Choose a random arm; changes nothing, so that a repeated question has the same answer."""
         user, arms = as_user(user), as_arms(arms, self.dim)
-        drawn = self._chance.generator(self._clock, arms).integers(len(arms))
+        drawn = self._random.generator(self._clock, arms).integers(len(arms))
         first = int(np.argmax((arms == arms[drawn]).all(axis=1)))
-        return Decision(user, first, 0.0, 0.0)
+        return Decision(user, first, 0.0, 0.0, propensity=1.0 / len(arms))
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        """Count the reward, nothing else."""
+        """Count the reward; nothing is learnt from it."""
         user = as_user(user)
         as_context(context, self.dim)
         as_reward(reward)
@@ -56,14 +57,14 @@ class Uniform(OneByOne):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
-        state = {"key": self._chance.key, "clock": self._clock}
+        state = {"key": self._random.key, "clock": self._clock}
         write(path, Saved("Uniform", {"dim": self.dim}, state, {}))
 
     @classmethod
     def restore(cls, saved: Saved) -> Uniform:
         """Return the policy that was saved."""
         policy = cls(**saved.options)
-        policy._chance = Chance(saved.state["key"])
+        policy._random = RandomSource(saved.state["key"])
         policy._clock = saved.state["clock"]
         return policy
 

@@ -13,7 +13,7 @@ from dyclu.core.homogeneity import homogeneity
 from dyclu.core.stats import Stats
 from dyclu.errors import KindError, OptionError
 from dyclu.policies.adts import AdTS, _root, distance
-from dyclu.policies.common.models import REFRESH
+from dyclu.policies.common.ridge_models import REFRESH
 from dyclu.storage import read
 from dyclu.validation import FloatArray
 
@@ -68,7 +68,7 @@ def test_distances_are_measured_between_adjacent_windows_at_every_interval() -> 
         for t in range(44, 61, 4)
     ]
     # There were ten, from the 24th observation on; the latest five are kept.
-    assert policy._past.distances[0] == pytest.approx(expected, rel=1e-9)
+    assert policy._recent.distances[0] == pytest.approx(expected, rel=1e-9)
 
 
 def test_false_alarms_come_at_the_level_where_windows_share_no_observation() -> None:
@@ -97,7 +97,7 @@ def test_false_alarms_come_more_often_where_windows_overlap() -> None:
         X, theta = rng.normal(size=(rounds, 3)), rng.normal(size=3)
         for x in X:
             policy.learn(user, x, x @ theta + rng.normal())
-    found = [p_value(policy._past.distances[row, -40:], shuffles=99, rng=rng) for row in range(100)]
+    found = [p_value(policy._recent.distances[row, -40:], shuffles=99, rng=rng) for row in range(100)]
     assert np.mean(np.array(found) <= 0.05) == pytest.approx(0.4, abs=3 * 0.05)
 
 
@@ -163,7 +163,7 @@ def test_after_a_change_distances_are_measured_anew() -> None:
     changes = np.flatnonzero(taught(policy, X, y))
     assert len(changes) == 1
     # Two windows since the change lead to the first new distance, and every interval to another.
-    assert policy._past.measured[0] == (policy._models.count[0] - 40) // 5 + 1
+    assert policy._recent.measured[0] == (policy._models.count[0] - 40) // 5 + 1
 
 
 def test_no_change_is_found_before_there_are_ten_distances() -> None:
@@ -281,10 +281,10 @@ def test_the_reward_of_a_context_of_zeros_tells_of_no_change() -> None:
     policy = AdTS(2, noise=0.1, window=8, interval=2)
     for t in range(61):
         policy.learn("ana", np.eye(2)[t % 2], 0.5 + 0.1 * (-1) ** (t // 2))
-    before, blocks = policy.decide("ana", [[1.0, 0.0]]).mean, policy._past.block_energy.copy()
+    before, blocks = policy.decide("ana", [[1.0, 0.0]]).mean, policy._recent.block_energy.copy()
     assert not any(policy.learn("ana", [0.0, 0.0], 100.0).changed for _ in range(30))
     assert policy.decide("ana", [[1.0, 0.0]]).mean == before
-    assert (policy._past.block_energy == blocks).all()
+    assert (policy._recent.block_energy == blocks).all()
 
 
 def test_root_of_a_matrix_that_rounding_left_indefinite() -> None:

@@ -10,7 +10,7 @@ from dyclu import LinUCB
 from dyclu.conformance import check_policy
 from dyclu.errors import OptionError
 from dyclu.policies.club import Club
-from dyclu.policies.common.models import REFRESH
+from dyclu.policies.common.ridge_models import REFRESH
 from dyclu.policy import Policy
 from dyclu.sim.runs.play import play
 from dyclu.sim.worlds.population import Population, World

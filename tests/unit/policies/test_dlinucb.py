@@ -9,7 +9,7 @@ import pytest
 from dyclu import conformance
 from dyclu.core.theory import exploration
 from dyclu.errors import OptionError
-from dyclu.policies.common.models import REFRESH
+from dyclu.policies.common.ridge_models import REFRESH
 from dyclu.policies.dlinucb import MOST_SLAVES, DLinUCB, _Slaves
 from dyclu.storage import read
 

@@ -9,7 +9,7 @@ import dyclu
 from dyclu import LinUCB
 from dyclu.core.theory import exploration
 from dyclu.errors import OptionError
-from dyclu.policies.common.models import REFRESH
+from dyclu.policies.common.ridge_models import REFRESH
 
 
 def test_each_user_has_a_model_and_one_shared_has_all() -> None:

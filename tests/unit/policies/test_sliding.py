@@ -9,8 +9,8 @@ import pytest
 from dyclu import LinUCB
 from dyclu.conformance import check_policy
 from dyclu.errors import OptionError
-from dyclu.policies.common.models import REFRESH
-from dyclu.policies.sliding import SlidingLinUCB, _put_in, _take_out
+from dyclu.policies.common.ridge_models import REFRESH
+from dyclu.policies.sliding import SlidingLinUCB, _add, _subtract
 from dyclu.storage import read
 from dyclu.validation import FloatArray
 
@@ -67,11 +67,11 @@ def test_an_outlier_that_has_left_the_window_leaves_nothing_behind() -> None:
 def test_rank_one_steps_are_exact_or_not_made() -> None:
     inverse = np.eye(2) / 0.1
     x = np.array([1.0, 2.0])
-    assert _put_in(inverse, x)
+    assert _add(inverse, x)
     assert np.allclose(inverse, np.linalg.inv(0.1 * np.eye(2) + np.outer(x, x)), rtol=1e-12)
-    assert _take_out(inverse, x)
+    assert _subtract(inverse, x)
     assert np.allclose(inverse, np.eye(2) / 0.1, rtol=1e-12)
-    for step, far in ((_put_in, 100 * x), (_take_out, x)):
+    for step, far in ((_add, 100 * x), (_subtract, x)):
         assert not step(inverse, far)
         assert np.allclose(inverse, np.eye(2) / 0.1, rtol=1e-12)
 

@@ -16,9 +16,8 @@ from dyclu.policies.atlas.stream import StreamStatistics
 from dyclu.policies.atlas.tastes import NEW
 from dyclu.policies.atlas.tracker import Tracker
 from dyclu.policies.atlas.users import NONE
-from dyclu.policies.atlas.views import Location, Model
 from dyclu.policies.common.batches import Decisions, Outcomes
-from dyclu.policy import Change, Decision, Outcome, described, optimistic
+from dyclu.policy import Change, Decision, Location, Model, Outcome, described, optimistic
 from dyclu.storage import Saved, write
 from dyclu.validation import (
     SMALLEST,
@@ -180,6 +179,11 @@ class Atlas:
         return math.sqrt(self._tracker.models.prior.noise_variance)
 
     @property
+    def users(self) -> tuple[User, ...]:
+        """The users who have learnt."""
+        return tuple(self._tracker.users.row)
+
+    @property
     def models(self) -> tuple[Model, ...]:
         """The established models, oldest first."""
         models = self._tracker.models
@@ -203,12 +207,15 @@ class Atlas:
         return self._told_moves
 
     def locate(self, user: Hashable) -> Location:
-        """Return where a user is; somebody never seen is on no model yet."""
+        """Return the model and the belief of a user; an unknown user follows no model yet.
+
+        Probabilities below 0.1 % are left out, and those up to 2 % while a user is on probation.
+        """
         user, models, users = as_user(user), self._tracker.models, self._tracker.users
         row = users.row.get(user, NONE)
         if row == NONE or (users.model[row] == NONE and row not in users.doubts):
             since = self._tracker.clock if row == NONE else int(users.since[row])
-            return Location(user, None, False, since, {}, 1.0)
+            return Location(user, since=since, new=1.0)
         weight = users.belief(row)
         likely = {int(models.id[k]): float(weight[k]) for k in models.live[1:] if weight[k] > 1e-3}
         model = int(users.model[row])

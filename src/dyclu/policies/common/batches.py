@@ -1,8 +1,8 @@
-"""Many users at once: arrays in, arrays out, and the same answers as one call after the other.
+"""Batches: many users in one call, with the same answers as one call after the other.
 
-``decide_many`` answers each question as `decide` would, all of them before anything is learnt.
-``learn_many`` takes the rewards in their order, as so many calls of `learn` would, but judges the
-whole batch first: one bad number, and nothing has been learnt.
+``decide_many`` answers every question as `decide` would. ``learn_many`` learns the rewards in their
+order, as single calls of `learn` would, but validates the whole batch first: if one number is bad,
+it raises and learns nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dyclu.validation import (
 )
 
 NO_SEGMENT = -1
-"""Where a policy keeps no segments."""
+"""Value of `Outcomes.segment` where a policy keeps no segments."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,9 +36,9 @@ class Decisions:
     Attributes
     ----------
     users : tuple of str or int
-        Who is served.
+        The users.
     arm : int array of shape (n,)
-        Index of the chosen arm of each.
+        Index of the chosen arm of each user.
     mean, width : arrays of shape (n,)
         As in `Decision`.
     """
@@ -50,13 +50,13 @@ class Decisions:
 
     @classmethod
     def blank(cls, users: Sequence[User]) -> Decisions:
-        """Return as many decisions as there are users, to be filled in."""
+        """Return uninitialised decisions, one per user."""
         n = len(users)
         return cls(tuple(users), np.empty(n, np.intp), np.empty(n), np.empty(n))
 
     @classmethod
     def of(cls, decisions: Iterable[Decision]) -> Decisions:
-        """Return single decisions, side by side."""
+        """Return single decisions as one batch."""
         single = tuple(decisions)
         return cls(
             tuple(decision.user for decision in single),
@@ -76,7 +76,7 @@ class Outcomes:
     Attributes
     ----------
     users : tuple of str or int
-        Whose rewards they were.
+        The users who gave the rewards.
     surprised, changed : bool arrays of shape (n,)
         As in `Outcome`.
     segment : int array of shape (n,)
@@ -96,7 +96,7 @@ class Outcomes:
 
     @classmethod
     def of(cls, outcomes: Iterable[Outcome]) -> Outcomes:
-        """Return single outcomes, side by side."""
+        """Return single outcomes as one batch."""
         single = tuple(outcomes)
         segments = (outcome.segment for outcome in single)
         return cls(
@@ -112,7 +112,7 @@ class Outcomes:
 
 @runtime_checkable
 class BatchPolicy(Policy, Protocol):
-    """A policy that also serves many users at once."""
+    """A policy that also takes batches."""
 
     def decide_many(self, users: Iterable[Hashable], arms: ArrayLike) -> Decisions:
         """Choose one row of each table of `arms` (n, K, dim), for n users; changes nothing."""
@@ -121,12 +121,12 @@ class BatchPolicy(Policy, Protocol):
     def learn_many(
         self, users: Iterable[Hashable], contexts: ArrayLike, rewards: ArrayLike
     ) -> Outcomes:
-        """Take in the rewards (n,) of the chosen contexts (n, dim), in their order."""
+        """Learn from the rewards (n,) of the chosen contexts (n, dim), in their order."""
         ...
 
 
 class OneByOne:
-    """Gives a policy the batch verbs, as a loop over the single ones.
+    """Adds `decide_many` and `learn_many` to a policy, as loops over `decide` and `learn`.
 
     Examples
     --------
@@ -149,7 +149,7 @@ class OneByOne:
     def learn_many(
         self: Policy, users: Iterable[Hashable], contexts: ArrayLike, rewards: ArrayLike
     ) -> Outcomes:
-        """Take in the rewards (n,) of the chosen contexts (n, dim), in their order."""
+        """Learn from the rewards (n,) of the chosen contexts (n, dim), in their order."""
         names = as_users(users)
         table, values = as_contexts(contexts, len(names), self.dim), as_rewards(rewards, len(names))
         return Outcomes.of(map(self.learn, names, table, values))

@@ -1,17 +1,19 @@
 """Columns: arrays whose rows belong together and grow together.
 
-A book of many small models is a handful of arrays, one row per model: compact, quick to sum over,
-and saved as they are. An owner declares its columns as attributes; these functions look after them.
+Many small models are stored as a few arrays with one row per model: compact, quick to sum over, and
+easy to save. The owner declares its columns as attributes; these functions create and change them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+_Key = TypeVar("_Key")
 
 Columns = Mapping[str, tuple[tuple[int, ...], type[Any]]]
 """Name of each column -> shape and type of one row."""
@@ -20,10 +22,10 @@ Parts = Mapping[str, tuple[int, ...]]
 """Name of each part of a column -> shape of it in one row."""
 
 FIRST_ROOM = 16
-"""Rows of new columns."""
+"""Number of rows of new columns."""
 
 GROWTH = 1.25
-"""By how much columns grow when they are full: little of the room is ever unused."""
+"""Factor by which full columns grow; a small one leaves few rows unused."""
 
 
 def create(owner: object, columns: Columns) -> None:
@@ -33,10 +35,10 @@ def create(owner: object, columns: Columns) -> None:
 
 
 def make_room(owner: object, columns: Columns, rows: int) -> None:
-    """Let the columns have at least this many rows; what they hold stays.
+    """Grow the columns to at least this many rows; their contents stay.
 
-    However many rows come at a time, the room is the same in the end: what was saved and read back
-    is in no way different from what was never interrupted.
+    The final number of rows does not depend on the number of steps, so that columns read back from
+    a file have the size of columns that grew one row at a time.
     """
     for name in columns:
         column = getattr(owner, name)
@@ -44,17 +46,17 @@ def make_room(owner: object, columns: Columns, rows: int) -> None:
         while room < rows:
             room = int(GROWTH * room)
         if room > len(column):
-            # Zeros that nobody touches take no memory.
+            # Pages of zeros that are never written take no memory.
             wider = np.zeros((room, *column.shape[1:]), column.dtype)
             wider[: len(column)] = column
             setattr(owner, name, wider)
 
 
 def expose_parts(owner: object, packed: str, parts: Parts) -> None:
-    """Let what lies side by side in the rows of one column be columns too: views of it.
+    """Expose slices of a packed column as named views, the attributes of the owner.
 
-    To be done whenever the column was made anew. A kernel that needs many of the parts is called
-    with one array, and a row of them is in one place.
+    Must be called whenever the column was replaced. Packing lets a kernel take one array instead of
+    many, and keeps the parts of one row together in memory.
     """
     column, start = getattr(owner, packed), 0
     for name, shape in parts.items():
@@ -64,16 +66,33 @@ def expose_parts(owner: object, packed: str, parts: Parts) -> None:
 
 
 def copy(owner: object, columns: Columns, row: int, onto: int) -> None:
-    """Let a row hold what another one holds."""
+    """Copy a row onto another one."""
     for name in columns:
         column = getattr(owner, name)
         column[onto] = column[row]
 
 
 def clear(owner: object, columns: Columns, row: int) -> None:
-    """Let a row be all zeros, as before it was used."""
+    """Set a row to zeros, as before it was used."""
     for name in columns:
         getattr(owner, name)[row] = 0
+
+
+def remove(owner: object, columns: Columns, row: int, last: int) -> None:
+    """Move the last row in use to the place of a removed row, and clear the last one."""
+    copy(owner, columns, last, row)
+    clear(owner, columns, last)
+
+
+def without(rows: Mapping[_Key, int], key: _Key) -> dict[_Key, int]:
+    """Return the rows by key after `remove`: the last key has the row of the removed one.
+
+    >>> without({"ana": 0, "ben": 1, "cem": 2}, "ana")
+    {'cem': 0, 'ben': 1}
+    """
+    keys = list(rows)
+    keys[rows[key]] = keys[-1]
+    return {kept: row for row, kept in enumerate(keys[:-1])}
 
 
 def dump(owner: object, columns: Columns, rows: int) -> dict[str, NDArray[Any]]:
@@ -82,7 +101,7 @@ def dump(owner: object, columns: Columns, rows: int) -> dict[str, NDArray[Any]]:
 
 
 def fill(owner: object, columns: Columns, rows: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Put back what `dump` returned."""
+    """Restore the rows that `dump` returned."""
     make_room(owner, columns, rows)
     for name in columns:
         getattr(owner, name)[:rows] = arrays[name]

@@ -17,9 +17,19 @@ from dyclu.policies.common.batches import OneByOne
 from dyclu.policies.dyclu.alarm import Alarm
 from dyclu.policies.dyclu.neighbours import neighbours
 from dyclu.policies.dyclu.segments import Segment, SegmentTable
-from dyclu.policy import Change, Decision, Outcome, choose, described
+from dyclu.policy import (
+    Change,
+    Decision,
+    Location,
+    Model,
+    Outcome,
+    SegmentSummary,
+    choose,
+    described,
+)
 from dyclu.storage import Saved, write
 from dyclu.validation import (
+    Ids,
     User,
     as_arms,
     as_context,
@@ -122,8 +132,8 @@ class DyClu(OneByOne):
         mine = table.open[user] if user in table.open else table.start(user)
 
         # Lines 7-9: does the reward contradict my segment, and how often has that happened lately?
-        deviation, df = table.surprise(mine, x, y)
-        surprised = deviation > self._critical_deviation(df)
+        squared_gap, df = table.surprise(mine, x, y)
+        surprised = squared_gap > self._critical_squared_gap(df)
         recent = self._alarm.remember(table.surprises[mine], surprised)
         # An alarm that did not ring at the last reward cannot ring at one that does not surprise.
         changed = surprised and self._alarm.rings(recent, count=int(table.count[mine]))
@@ -131,7 +141,7 @@ class DyClu(OneByOne):
         # Lines 10-16: a new segment after an alarm; otherwise keep what did not surprise.
         table.clock += 1
         if self._known is None:
-            table.residuals = table.residuals.after(y, deviation if df else None)
+            table.residuals = table.residuals.after(y, squared_gap if df else None)
         if changed:
             mine = self._start_anew(user, mine)
         else:
@@ -165,9 +175,51 @@ class DyClu(OneByOne):
         return tuple(self._table[int(row)] for row in self._table.by_id())
 
     @property
+    def users(self) -> tuple[User, ...]:
+        """The users who have an open segment: all who have learnt."""
+        return tuple(self._table.open)
+
+    @property
     def changes(self) -> tuple[Change, ...]:
         """All changes noticed so far, oldest first."""
         return tuple(self._table.changes)
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Groups of open segments, each a segment and its neighbours; most data first.
+
+        The open segment with most observations takes all its neighbours into its group, then the
+        next one that is left, and so on. A group has the id and the estimate of its first segment.
+        """
+        return tuple(self._model(rows) for rows in self._table.groups())
+
+    def locate(self, user: Hashable) -> Location:
+        """Return the user's group, segments and neighbours."""
+        user, table = as_user(user), self._table
+        near, row = self.neighbours(user), table.open.get(user)
+        if row is None:
+            return Location(user, since=table.clock, segments=(), neighbours=near)
+        mine = (table[index] for index, owner in enumerate(table.owner) if owner == user)
+        segments = tuple(SegmentSummary(s.id, s.opened, s.closed, s.stats.count) for s in mine)
+        first = next(rows[0] for rows in table.groups() if row in rows)
+        return Location(
+            user,
+            model=int(table.id[first]),
+            located=True,
+            since=int(table.opened[row]),
+            segments=segments,
+            neighbours=near,
+        )
+
+    def forget(self, user: Hashable) -> None:
+        """Remove the user's segments and changes; the estimate of the noise keeps their errors.
+
+        If closed segments are folded (`archive`), observations stay or go with the segment to which
+        they were added, whoever it belongs to.
+        """
+        user = as_user(user)
+        if user in self._table.open:
+            self._table = self._table.without(user)
 
     def neighbours(self, user: Hashable) -> tuple[int, ...]:
         """Return the ids of the segments from which the user's next decision is made."""
@@ -189,6 +241,17 @@ class DyClu(OneByOne):
 
     def __repr__(self) -> str:
         return described("DyClu", self._options())
+
+    def _model(self, rows: Ids) -> Model:
+        table, first = self._table, int(rows[0])
+        return Model(
+            id=int(table.id[first]),
+            size=int(table.count[rows].sum()),
+            estimate=table.theta[first].copy(),
+            users=len(rows),
+            founded=int(table.opened[first]),
+            visited=int(table.compared[rows].max()),
+        )
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -212,8 +275,8 @@ class DyClu(OneByOne):
             return self.alpha
         return exploration(count, self.dim, noise=self.noise, ridge=self.ridge, delta=self.delta)
 
-    def _critical_deviation(self, df: int) -> float:
-        """Return the deviation ``σ² s`` above which a reward surprises, given its df (0 or 1)."""
+    def _critical_squared_gap(self, df: int) -> float:
+        """Return the squared gap ``σ² s`` above which a reward surprises, given its df (0 or 1)."""
         noise = self._noise()
         return float(critical_units(1, noise.df, self.change_level)[df]) * (noise.variance or 1.0)
 

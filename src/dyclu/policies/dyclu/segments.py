@@ -13,7 +13,7 @@ every `REFRESH` observations, so that rounding errors stay small.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -250,6 +250,21 @@ class SegmentTable:
         """Return all rows, ordered by the ids of their segments."""
         return np.argsort(self.id[: len(self)])
 
+    def groups(self) -> Iterator[Ids]:
+        """Yield the rows of the open segments in groups: one segment first, then its neighbours.
+
+        The segment with most observations takes all its neighbours, then the next that is left.
+        """
+        rows = np.fromiter(self.open.values(), dtype=np.intp, count=len(self.open))
+        free = np.zeros(len(self), dtype=np.bool_)
+        free[rows] = True
+        for row in rows[np.argsort(-self.count[rows], kind="stable")].tolist():
+            if free[row]:
+                found = self.neighbours[row]
+                found = found[free[found] & (found != row)]
+                free[row] = free[found] = False
+                yield np.append(row, found)
+
     def archived(self) -> Ids:
         """Return the rows of all closed segments."""
         return np.flatnonzero(self.closed[: len(self)] != OPEN)
@@ -327,6 +342,25 @@ class SegmentTable:
         if not self.folding:
             self.bounds[row] = bounds
             self._store_closed_part(row)
+
+    def without(self, user: User) -> SegmentTable:
+        """Return a table without the segments and changes of a user; all other ids stay."""
+        kept = np.array([owner != user for owner in self.owner], dtype=np.bool_)
+        moved = np.cumsum(kept) - 1
+        table = SegmentTable(self.dim, folding=self.folding, certainty=self.certainty)
+        table.clock, table.next_id, table.residuals = self.clock, self.next_id, self.residuals
+        table.owner = [owner for owner in self.owner if owner != user]
+        table.changes = [change for change in self.changes if change.user != user]
+        columns.make_room(table, table._unsaved, len(table))
+        rows = columns.dump(self, self._columns, len(self))
+        columns.fill(table, table._columns, len(table), {name: rows[name][kept] for name in rows})
+        table._renew_arrays()
+        table.open = {who: int(moved[row]) for who, row in self.open.items() if kept[row]}
+        for row in np.flatnonzero(kept & (self.closed[: len(self)] == OPEN)).tolist():
+            found = self.neighbours[row]
+            table.surprises[int(moved[row])] = self.surprises[row]
+            table.neighbours[int(moved[row])] = moved[found[kept[found]]]
+        return table
 
     def _open(self, user: User, row: int) -> int:
         self.open[user], self.id[row] = row, self.next_id

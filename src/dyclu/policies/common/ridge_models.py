@@ -1,7 +1,7 @@
-"""`Models`: many ridge regressions, stacked in arrays and updated by rank one.
+"""`RidgeModels`: many ridge regressions, stacked in arrays and updated by rank one.
 
-What LinUCB and its relatives need: for every key ``A_λ = λI + Σxxᵀ`` and ``b = Σxy``, with inverse
-and estimate at hand, so that a decision is two small products and a reward one outer product.
+LinUCB and similar policies use it. For every key it keeps ``A_λ = λI + Σxxᵀ`` and ``b = Σxy`` with
+the inverse and the estimate: a decision costs two small products, a reward one outer product.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from dyclu.policy import TIE
 from dyclu.validation import FloatArray, Ids, User
 
 REFRESH = 1024
-"""Rank-one updates in a row before an inverse is computed afresh: rounding cannot pile up."""
+"""Rank-one updates in a row before an inverse is computed afresh, to limit rounding errors."""
 
 CONDITION = 1e7
-"""Largest trace(A)·trace(A_λ⁻¹) at which a rank-one update is trusted."""
+"""Largest trace(A)·trace(A_λ⁻¹) at which a rank-one update is accurate enough."""
 
-TRUSTED = 1e6
-"""Largest xᵀA_λ⁻¹x at which a rank-one update is trusted; it loses that many digits."""
+MAX_LEVERAGE = 1e6
+"""Largest xᵀA_λ⁻¹x at which a rank-one update is accurate enough; its digits are lost."""
 
 
-class Models:
+class RidgeModels:
     """Ridge models by key; row `i` of every array belongs to model `i`.
 
     Attributes
@@ -44,11 +44,11 @@ class Models:
     inverse, theta : arrays of shape (room, d, d) and (room, d)
         ``A_λ⁻¹`` and ``θ̂ = A_λ⁻¹ b``.
     row : dict of key to int
-        Where each key's model is.
+        The row of each key's model, in the order of the rows.
 
     Examples
     --------
-    >>> models = Models(2, ridge=1.0)
+    >>> models = RidgeModels(2, ridge=1.0)
     >>> models.add(models.of("ana"), np.array([1.0, 0.0]), 2.0)
     >>> models.theta[models.row["ana"]]
     array([1., 0.])
@@ -80,15 +80,21 @@ class Models:
         return len(self.row)
 
     def of(self, key: User) -> int:
-        """Return the row of the key's model, a new one if there is none yet."""
+        """Return the row of the key's model; add an empty model if there is none yet."""
         row = self.row.get(key)
         if row is None:
             row = self.row[key] = len(self)
             self._keep_one_spare()
         return row
 
+    def remove(self, key: User) -> None:
+        """Remove a key's model; the model in the last row moves to its row."""
+        columns.remove(self, self._columns, self.row[key], len(self) - 1)
+        self.row = columns.without(self.row, key)
+        self._keep_one_spare()
+
     def _keep_one_spare(self) -> None:
-        """Let the row after the last be an empty model: that of whoever is unknown."""
+        """Keep an empty model in the row after the last; it answers for unknown keys."""
         columns.make_room(self, self._columns, len(self) + 1)
         self.inverse[len(self)] = self._blank
 
@@ -96,22 +102,22 @@ class Models:
         """Add one observation to a model."""
         self.energy[row] += reward * reward
         count = self.count[row] = self.count[row] + 1
-        trusted = TRUSTED if count % REFRESH else 0.0
+        limit = MAX_LEVERAGE if count % REFRESH else 0.0
         if not kernels.ridge.observe(
             self.gram[row], self.moment[row], self.inverse[row], self.theta[row],
-            context, reward, trusted, CONDITION,
+            context, reward, limit, CONDITION,
         ):  # fmt: skip
             self._refresh(row)
 
     def add_many(self, rows: Ids, contexts: FloatArray, rewards: FloatArray) -> None:
         """Add observations to models, one after the other."""
-        start, arrays = (
-            0,
-            ModelArrays(self.gram, self.moment, self.energy, self.count, self.inverse, self.theta),
+        start = 0
+        arrays = ModelArrays(
+            self.gram, self.moment, self.energy, self.count, self.inverse, self.theta
         )
         while start < len(rows):
             stopped = kernels.ridge.observe_many(
-                arrays, rows, contexts, rewards, start, TRUSTED, CONDITION, REFRESH
+                arrays, rows, contexts, rewards, start, MAX_LEVERAGE, CONDITION, REFRESH
             )
             if stopped < len(rows):
                 self._refresh(rows[stopped])
@@ -133,18 +139,18 @@ class Models:
         )
 
     def put(self, row: int, stats: Stats) -> None:
-        """Let a model be of these observations, and of no others."""
+        """Replace the observations of a model by these."""
         self.gram[row], self.moment[row] = stats.gram, stats.moment
         self.energy[row], self.count[row] = stats.energy, stats.count
         self._refresh(row)
 
     def clear(self, row: int) -> None:
-        """Let a model be empty."""
+        """Remove all observations from a model."""
         columns.clear(self, self._columns, row)
         self.inverse[row] = self._blank
 
     def held(self, key: User) -> int:
-        """Return how many observations a key's model holds."""
+        """Return the number of observations of a key's model."""
         return int(self.count[self.row.get(key, len(self))])
 
     def scores(self, key: User, arms: FloatArray, *, alpha: float) -> Scores:
@@ -155,7 +161,7 @@ class Models:
     def choose_many(
         self, keys: Sequence[User], arms: FloatArray, *, alpha: FloatArray
     ) -> Decisions:
-        """Return the best of each table of arms (n, K, dim), for a key and a width factor each."""
+        """Return the best arm of each table (n, K, dim), given a key and a width factor each."""
         answer = Decisions.blank(keys)
         rows = np.array([self.row.get(key, len(self)) for key in keys], dtype=np.intp)
         kernels.ridge.ucb_many(
@@ -167,9 +173,9 @@ class Models:
     def noise(self) -> Noise:
         """Return the noise estimated from prediction errors.
 
-        Under the prior for which λ is right, ``θ ~ N(0, σ²/λ)``, each error of a prediction made
-        before its reward was learnt has variance ``σ² (1 + xᵀA_λ⁻¹x)``, and the squares of the
-        errors in these units add up to ``Σy² − bᵀθ̂``.
+        Under the prior that λ stands for, ``θ ~ N(0, σ²/λ)``, the error of a prediction made before
+        its reward was learnt has variance ``σ² (1 + xᵀA_λ⁻¹x)``. The squared errors in units of
+        ``1 + xᵀA_λ⁻¹x`` add up to ``Σy² − bᵀθ̂``.
         """
         n = len(self)
         energy = float(self.energy[:n].sum())
@@ -178,11 +184,11 @@ class Models:
         return Noise.estimated(max(0.0, energy - explained), energy, count, count)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return the complete state: what JSON can hold, and arrays."""
+        """Return the complete state: a dict for JSON, and arrays."""
         return {"keys": list(self.row)}, columns.dump(self, self._columns, len(self))
 
     def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Put back what `dump` returned."""
+        """Restore the state that `dump` returned."""
         self.row = {key: row for row, key in enumerate(state["keys"])}
         columns.fill(self, self._columns, len(self), arrays)
         self._keep_one_spare()
