@@ -21,7 +21,7 @@ from dyclu.policies.atlas.tastes import NEW
 from dyclu.policies.atlas.tracker import Tracker
 from dyclu.policies.atlas.users import NONE
 from dyclu.sim import play
-from dyclu.sim.runs.paper import SETTINGS
+from dyclu.sim.worlds.paper import SETTINGS
 from dyclu.validation import FloatArray
 
 ROWS, USERS, ROUNDS, COLD = ("row1", "row3", "row9"), 50, 400, 40

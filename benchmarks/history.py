@@ -14,7 +14,8 @@ import dyclu
 from benchmarks.results import Effort, Results, Row, Target, by_repetition
 from benchmarks.timing import Step, interleaved
 from benchmarks.turns import SLICES, Turn, steps, turn
-from dyclu.sim.runs import paper
+from dyclu.sim.runs.contestants import contestant
+from dyclu.sim.worlds import paper
 from dyclu.sim.worlds.population import Population, World
 
 AGES = (1_000, 3_000, 10_000, 30_000, 100_000)
@@ -66,7 +67,7 @@ def population(rounds: int) -> Population:
 
 
 def _moments(world: World, ages: tuple[int, ...], folder: Path) -> Mapping[int, Moment]:
-    policy = paper.contestant("dyclu", world)
+    policy = contestant("dyclu", world)
     rounds, lived, moments = iter(world), 0, {}
     ahead: list[Turn] = []
     for age in ages:

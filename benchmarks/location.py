@@ -16,7 +16,7 @@ import numpy as np
 from dyclu import Atlas
 from dyclu.sim.reports.document import Table
 from dyclu.sim.reports.terminal import bar, print_table, progress_bars
-from dyclu.sim.runs import paper
+from dyclu.sim.worlds import paper
 from dyclu.sim.worlds.population import Population, Round, World
 from dyclu.validation import FloatArray, Ids
 

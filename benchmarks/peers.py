@@ -29,7 +29,7 @@ from benchmarks.timing import Step, interleaved
 from benchmarks.turns import SLICES, Turn, block_steps, serve, slices, steps, turn
 from dyclu.policies.common.batches import BatchPolicy
 from dyclu.policy import first_best
-from dyclu.sim.runs import paper
+from dyclu.sim.runs.contestants import contestant
 from dyclu.sim.worlds.population import Population, World
 from dyclu.validation import FloatArray
 
@@ -154,9 +154,9 @@ def run(effort: Effort) -> Results:
     seconds = interleaved(
         {
             BARE: lambda: Bare(world.setting.dim).steps(turns),
-            "linucb": lambda: steps(paper.contestant("linucb", world), turns),
+            "linucb": lambda: steps(contestant("linucb", world), turns),
             "linucb, in blocks": lambda: _blocks(world, turns),
-            "dyclu": lambda: steps(paper.contestant("dyclu", world), turns),
+            "dyclu": lambda: steps(contestant("dyclu", world), turns),
             **{name: partial(_steps, make, turns) for name, make in found.items()},
         },
         repetitions=effort.repetitions,
@@ -176,7 +176,7 @@ def _steps(make: Callable[[], Peer], turns: Sequence[Turn]) -> list[Step]:
 
 
 def _blocks(world: World, turns: Sequence[Turn]) -> list[Step]:
-    policy = cast(BatchPolicy, paper.contestant("linucb", world))
+    policy = cast(BatchPolicy, contestant("linucb", world))
     return block_steps(policy, turns, world.setting.users)
 
 
@@ -188,7 +188,7 @@ def _row(name: str, served: int, spent: tuple[float, ...], bare: tuple[float, ..
 def _quality(
     world: World, turns: Sequence[Turn], found: dict[str, Callable[[], Peer]]
 ) -> tuple[str, ...]:
-    chosen = {name: serve(paper.contestant(name, world), turns) for name in ("linucb", "dyclu")}
+    chosen = {name: serve(contestant(name, world), turns) for name in ("linucb", "dyclu")}
     chosen |= {name: make().serve(turns) for name, make in found.items()}
     regrets = ", ".join(f"{name} {regret(arms, turns):,.0f}" for name, arms in chosen.items())
     alike = ", ".join(

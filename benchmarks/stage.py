@@ -23,8 +23,9 @@ from dyclu.policies import Oracle, load
 from dyclu.policies.dyclu.segments import SegmentTable
 from dyclu.policy import Policy
 from dyclu.sim.reports.terminal import bar, progress_bars
-from dyclu.sim.runs import paper
+from dyclu.sim.runs.contestants import contestant
 from dyclu.sim.runs.play import REPORT_EVERY
+from dyclu.sim.worlds import paper
 from dyclu.sim.worlds.population import Population, World
 from dyclu.storage import make_folder, read
 from dyclu.validation import User
@@ -73,7 +74,7 @@ def stage(setting: Population, last: int, names: Sequence[str], cache: Path) -> 
 
 
 def _play(world: World, last: int, names: Sequence[str], folder: Path) -> None:
-    cast = {name: paper.contestant(name, world, seed=SEED) for name in names}
+    cast = {name: contestant(name, world, seed=SEED) for name in names}
     rounds, first = iter(world), len(world) - last
     with progress_bars() as progress:
         tell = bar(progress, "playing row 1, once", first)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dyclu.policy import Policy
     from dyclu.sim import Run, Summary, World
     from dyclu.sim.reports.document import Document
-    from dyclu.sim.runs.records import Result
+    from dyclu.sim.runs.results import Result
     from dyclu.sim.studies.demo import Trial
     from dyclu.sim.studies.lastfm import LastFMStudy
     from dyclu.sim.studies.paper import Study
@@ -161,7 +161,7 @@ def demo(
     """
     from dyclu.sim import Population, summary
     from dyclu.sim.reports.document import Table
-    from dyclu.sim.reports.report import CAPTION, HEADER, rows
+    from dyclu.sim.reports.demo import CAPTION, HEADER, rows
     from dyclu.sim.reports.terminal import print_table
     from dyclu.sim.studies.demo import Trial
     from dyclu.storage import check_writable
@@ -324,7 +324,7 @@ def simulate(
     reported as by dyclu reproduce, and the same command goes on where it was stopped.
     """
     from dyclu.sim import Population
-    from dyclu.sim.runs.cast import CONTESTANTS
+    from dyclu.sim.runs.contestants import CONTESTANTS
     from dyclu.sim.runs.jobs import Job
     from dyclu.sim.studies.paper import Study
 
@@ -429,8 +429,8 @@ def _studies(
     drawing: Mapping[str, Any],
 ) -> list[Study | LastFMStudy]:
     """Return the studies that were asked for; all that can be checked of them has been."""
-    from dyclu.sim.runs.cast import CONTESTANTS
-    from dyclu.sim.runs.listeners import LISTENERS
+    from dyclu.sim.runs.contestants import CONTESTANTS
+    from dyclu.sim.runs.stream.contestants import CONTESTANTS
     from dyclu.sim.studies.lastfm import LastFMStudy
     from dyclu.sim.studies.paper import figure2, table1
     from dyclu.sim.worlds.lastfm import WHERE
@@ -450,7 +450,7 @@ def _studies(
     if What.FIGURE2 in wanted:
         studies.append(figure2(policies=players, seeds=seeds, quick=quick))
     if What.LASTFM in wanted and data is not None:
-        listeners = LISTENERS if policies is None else policies
+        listeners = CONTESTANTS if policies is None else policies
         if what is What.ALL and set(listeners) > {"oracle"}:
             listeners = tuple(name for name in listeners if name != "oracle")
         studies.append(
@@ -487,9 +487,9 @@ class _Plant:
     def conduct(self, study: Study | LastFMStudy, *, command: str, folder: Path) -> None:
         """Make all runs of a study, write its files, print its first table."""
         from dyclu.sim.reports.page import write_report
-        from dyclu.sim.reports.results import machine
+        from dyclu.sim.reports.common import machine
         from dyclu.sim.reports.terminal import print_table
-        from dyclu.sim.runs.records import missing_runs, write_csv, write_curves, write_timing
+        from dyclu.sim.runs.results import missing_runs, write_csv, write_curves, write_timing
         from dyclu.storage import check_writable
 
         check_writable(folder)
@@ -665,7 +665,7 @@ def _pictures(
 ) -> list[Path]:
     """Write picture and page; without matplotlib, say how to get it and write none."""
     from dyclu.sim.reports.drawing import write_png
-    from dyclu.sim.reports.report import figure, write_html
+    from dyclu.sim.reports.demo import figure, write_html
     from dyclu.sim.studies.demo import WATCHED
 
     _hush_matplotlib()

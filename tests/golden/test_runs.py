@@ -6,8 +6,9 @@ import pytest
 
 from dyclu import policies
 from dyclu.sim import Population, play, summary
+from dyclu.sim.runs.contestants import contestant
 from dyclu.sim.runs.jobs import RESULT_VERSION
-from dyclu.sim.runs.paper import PUBLISHED, SETTINGS, contestant
+from dyclu.sim.worlds.paper import PUBLISHED, SETTINGS
 
 SMALL = Population(
     users=12, parameters=3, dim=6, arms=200, offered=8, rounds=150, shortest=50, longest=80

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from dyclu.cli import MOST, _numbers, _seeds, app
 from dyclu.errors import OptionError
 from dyclu.sim import Population
-from dyclu.sim.runs import records
+from dyclu.sim.runs import results as records
 from dyclu.sim.studies import paper as studies
 from tests.signals import hear_interrupts
 

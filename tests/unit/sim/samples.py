@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dyclu.sim.runs import paper
-from dyclu.sim.runs.records import Result, Timing
+from dyclu.sim.runs.results import Result, Timing
+from dyclu.sim.worlds import paper
 
 FACTS = {"command": "dyclu simulate"}
 

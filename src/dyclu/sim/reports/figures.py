@@ -12,9 +12,9 @@ import numpy as np
 
 from dyclu.sim.reports.drawing import LINES, arrange, canvas, drawing
 from dyclu.sim.reports.spread import Spread, by_setting, grouped, policies_of, regrets
-from dyclu.sim.runs.lastfm_job import relative_reward
-from dyclu.sim.runs.listeners import CONSTANT
-from dyclu.sim.runs.records import Result, checkpoints
+from dyclu.sim.runs.results import Result, checkpoints
+from dyclu.sim.runs.stream.contestants import CONSTANT
+from dyclu.sim.runs.stream.job import relative_reward
 from dyclu.validation import FloatArray, Ids
 
 if TYPE_CHECKING:

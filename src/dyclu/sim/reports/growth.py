@@ -18,7 +18,7 @@ import numpy as np
 
 from dyclu.sim.reports.document import NOTHING, Table, counted
 from dyclu.sim.reports.spread import Spread, by_setting
-from dyclu.sim.runs.records import Result, checkpoints
+from dyclu.sim.runs.results import Result, checkpoints
 from dyclu.sim.worlds.population import Population
 from dyclu.validation import FloatArray
 

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 from scipy.special import stdtrit
 
-from dyclu.sim.runs.records import Result
+from dyclu.sim.runs.results import Result
 
 LEVEL = 0.05
 """Chance that a difference counts as decided although there is none."""

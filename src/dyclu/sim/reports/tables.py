@@ -8,10 +8,11 @@ from statistics import fmean, median
 
 from dyclu.sim.reports.document import NOTHING, Table
 from dyclu.sim.reports.spread import Spread, by_setting, grouped, paired, policies_of, regrets
-from dyclu.sim.runs import listeners, paper
-from dyclu.sim.runs.lastfm_job import relative_reward
-from dyclu.sim.runs.listening import MILESTONES, milestones
-from dyclu.sim.runs.records import Result, Timing
+from dyclu.sim.runs import contestants
+from dyclu.sim.runs.results import Result, Timing
+from dyclu.sim.runs.stream import contestants as stream_contestants
+from dyclu.sim.runs.stream.job import relative_reward
+from dyclu.sim.runs.stream.play import MILESTONES, milestones
 from dyclu.sim.worlds.population import Population
 
 ALONE = frozenset({"dlinucb", "dlinucb-sigma"})
@@ -27,7 +28,7 @@ LARGEST_NORM_NOTE = (
 SHARES = tuple(f"after {share:.0%}" for share in MILESTONES)
 """Columns of the rewards on Last.fm."""
 
-RIVALS = tuple((f"dyclu{width}", f"linucb{width}") for width in ("", listeners.CONSTANT))
+RIVALS = tuple((f"dyclu{width}", f"linucb{width}") for width in ("", stream_contestants.CONSTANT))
 """Who is compared on Last.fm: either width with itself."""
 
 
@@ -93,9 +94,12 @@ def lead_table(results: Iterable[Result]) -> Table:
     return Table(header=("difference", *SHARES), rows=tuple(rows), note=note)
 
 
-def listeners_table(names: Sequence[str]) -> Table:
+def stream_contestants_table(names: Sequence[str]) -> Table:
     """Return how those who play on Last.fm explore, and what they are told."""
-    rows = [(name, listeners.width(name), _told(listeners.options(name))) for name in names]
+    rows = [
+        (name, stream_contestants.width(name), _told(stream_contestants.options(name)))
+        for name in names
+    ]
     return Table(
         header=("policy", "width", "told, beside the dimension"),
         rows=tuple(rows),
@@ -108,7 +112,7 @@ def listeners_table(names: Sequence[str]) -> Table:
 
 def contestants_table(names: Sequence[str], setting: Population) -> Table:
     """Return what those who play in a simulated setting are told."""
-    rows = [(name, _told(paper.options(name, setting))) for name in names]
+    rows = [(name, _told(contestants.options(name, setting))) for name in names]
     return Table(
         header=("policy", "told, beside the dimension"),
         rows=tuple(rows),

@@ -7,7 +7,7 @@ from typing import Any
 
 from dyclu.errors import MissingExtra, OptionError
 from dyclu.sim.runs.jobs import Work
-from dyclu.sim.runs.records import Result
+from dyclu.sim.runs.results import Result
 from dyclu.sim.runs.workers import Answers, make_run
 
 PATIENCE = "10s"

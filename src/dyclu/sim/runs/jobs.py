@@ -20,10 +20,12 @@ import numpy as np
 
 from dyclu import __version__
 from dyclu.errors import OptionError
-from dyclu.sim.runs import paper
+from dyclu.sim.runs import contestants
 from dyclu.sim.runs.measures import regret, summary
+from dyclu.sim.runs.own_policies import own_class
 from dyclu.sim.runs.play import Run, play
-from dyclu.sim.runs.records import POINTS, TIMES, Result, Timing, checkpoints
+from dyclu.sim.runs.results import POINTS, TIMES, Result, Timing, checkpoints
+from dyclu.sim.worlds import paper
 from dyclu.sim.worlds.population import Population
 from dyclu.validation import as_whole
 
@@ -69,7 +71,7 @@ class Job:
     setting : str or Population
         A name of `paper.SETTINGS`, or a setting of your own.
     policy : str
-        What `paper.contestant` makes: one of its names, or ``"module:Class"``.
+        What `contestants.contestant` makes: one of its names, or ``"module:Class"``.
     seed : int
         Decides the world, and the dice of a policy that throws any.
     rounds : int or None
@@ -94,8 +96,8 @@ class Job:
                 f"no setting is called {self.setting!r}; choose one of "
                 f"{', '.join(paper.SETTINGS)}, or pass a Population"
             )
-        if self.policy not in paper.contestants():
-            paper.own_class(self.policy)
+        if self.policy not in contestants.contestants():
+            own_class(self.policy, known=contestants.contestants())
         object.__setattr__(self, "seed", as_whole(self.seed, "seed", least=0))
         if self.rounds is not None:
             object.__setattr__(self, "rounds", as_whole(self.rounds, "rounds", least=1))
@@ -123,8 +125,8 @@ class Job:
         return {
             "setting": asdict(self.population),
             "policy": self.policy,
-            "told": paper.options(self.policy, self.population),
-            "source": source_of(self.policy, known=paper.contestants()),
+            "told": contestants.options(self.policy, self.population),
+            "source": source_of(self.policy, known=contestants.contestants()),
             "seed": self.seed,
             "look": LOOK,
             "points": POINTS,
@@ -151,7 +153,7 @@ class Job:
         world = self.population.world(self.seed)
         # A world takes its randomness from the seed itself, a policy from a child of it.
         dice = np.random.SeedSequence(self.seed, spawn_key=(0,)).generate_state(1)
-        policy = paper.contestant(self.policy, world, seed=int(dice[0]))
+        policy = contestants.contestant(self.policy, world, seed=int(dice[0]))
         return _measured(self, play(policy, world, look=LOOK))
 
 
@@ -199,14 +201,14 @@ def source_of(policy: str, *, known: Sequence[str]) -> str | None:
     These are the module that is named and the one that defines the class, of a `partial` too. None
     for the policies of the library, and for what has no file.
     """
-    return None if policy in known else _source(policy)
+    return None if policy in known else _source(policy, tuple(known))
 
 
 @cache
-def _source(policy: str) -> str | None:
+def _source(policy: str, known: tuple[str, ...]) -> str | None:
     # Kept, because the module is: a process goes on with the code it has loaded, and must not pass
     # for one with the code that is now in the file.
-    made = paper.own_class(policy)
+    made = own_class(policy, known=known)
     while isinstance(made, partial):
         made = made.func
     named = sys.modules[policy.partition(":")[0]]

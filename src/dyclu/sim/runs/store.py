@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dyclu.sim.runs.jobs import Work, digest
-from dyclu.sim.runs.records import Result, Timing
+from dyclu.sim.runs.results import Result, Timing
 from dyclu.storage import make_folder, replace_file
 
 _log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from textwrap import shorten
 from dyclu.errors import SweepFailed
 from dyclu.sim.runs.dask import on_dask
 from dyclu.sim.runs.jobs import RESULT_VERSION, Job, Work
-from dyclu.sim.runs.records import Result, Timing, checkpoints, write_csv, write_timing
+from dyclu.sim.runs.results import Result, Timing, checkpoints, write_csv, write_timing
 from dyclu.sim.runs.store import Store
 from dyclu.sim.runs.workers import Answers, in_processes
 from dyclu.validation import as_whole

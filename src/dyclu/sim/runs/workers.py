@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from dyclu import __version__
 from dyclu.errors import DycluError, OptionError
 from dyclu.sim.runs.jobs import Work
-from dyclu.sim.runs.records import Result
+from dyclu.sim.runs.results import Result
 
 ATTEMPTS = 3
 """Workers a run may lose before it counts as failed."""

@@ -9,13 +9,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from dyclu.sim.reports.common import BANDS_NOTE, QUICK_WARNING, everyday_parts, turnout
 from dyclu.sim.reports.document import Document, Picture, Table
 from dyclu.sim.reports.figures import reward_figure
-from dyclu.sim.reports.results import BANDS_NOTE, QUICK_WARNING, everyday_parts, turnout
-from dyclu.sim.reports.tables import choices_table, lead_table, listeners_table, reward_table
-from dyclu.sim.runs.lastfm_job import OFFERED, LastFMJob
-from dyclu.sim.runs.listeners import check_listeners
-from dyclu.sim.runs.records import Result
+from dyclu.sim.reports.tables import (
+    choices_table,
+    lead_table,
+    reward_table,
+    stream_contestants_table,
+)
+from dyclu.sim.runs.results import Result
+from dyclu.sim.runs.stream.contestants import check_contestants
+from dyclu.sim.runs.stream.job import OFFERED, LastFMJob
 from dyclu.sim.runs.sweep import sweep
 from dyclu.sim.studies.paper import Progress, folder_name
 from dyclu.sim.worlds.lastfm import LastFM
@@ -45,7 +50,7 @@ class LastFMStudy:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        check_listeners(self.policies, self.data.features.shape[1])
+        check_contestants(self.policies, self.data.features.shape[1])
         # Drawn here, so that a stream nobody can draw is found before the first run.
         self.data.stream(self.seeds[0], offered=OFFERED, **self.drawing)
 
@@ -108,7 +113,7 @@ class LastFMStudy:
             ("Reward, as a multiple of random choice's", reward_table(results)),
             *([("DyClu against LinUCB", lead)] if lead.rows else []),
             *drawn,
-            ("Who played", listeners_table(self.policies)),
+            ("Who played", stream_contestants_table(self.policies)),
             *everyday_parts(results),
             ("What the paper leaves open", choices_table(choices["reading"] | choices["drawing"])),
         ]

@@ -13,16 +13,16 @@ from itertools import product
 from pathlib import Path
 
 from dyclu.errors import OptionError
+from dyclu.sim.reports.common import BANDS_NOTE, QUICK_WARNING, everyday_parts, turnout
 from dyclu.sim.reports.document import Document, Picture, Table, counted
 from dyclu.sim.reports.figures import ENVIRONMENTS, comparison_figure, regret_figure
 from dyclu.sim.reports.growth import growth_table
-from dyclu.sim.reports.results import BANDS_NOTE, QUICK_WARNING, everyday_parts, turnout
 from dyclu.sim.reports.tables import contestants_table, regret_table, settings_table
-from dyclu.sim.runs import paper
-from dyclu.sim.runs.cast import CONTESTANTS, check_policies
+from dyclu.sim.runs.contestants import CONTESTANTS, check_contestants
 from dyclu.sim.runs.jobs import Job
-from dyclu.sim.runs.records import Result
+from dyclu.sim.runs.results import Result
 from dyclu.sim.runs.sweep import sweep
+from dyclu.sim.worlds import paper
 from dyclu.sim.worlds.population import Population
 
 Progress = Callable[[int, int], object]
@@ -47,7 +47,7 @@ class Study:
     settings : mapping of str to Population
         The settings by name.
     policies : tuple of str
-        What `paper.contestant` makes.
+        What `contestants.contestant` makes.
     seeds : tuple of int
         One run each.
     quick : bool
@@ -66,7 +66,7 @@ class Study:
 
     def __post_init__(self) -> None:
         for setting in self.settings.values():
-            check_policies(self.policies, setting.dim)
+            check_contestants(self.policies, setting.dim)
 
     def make(
         self, folder: Path, *, workers: int | None, dask: str | None, progress: Progress

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dyclu.core.randomness import Chance
+from dyclu.core.randomness import RandomSource
 from dyclu.errors import FileError, OptionError
 from dyclu.sim.worlds.draws import distinct
 from dyclu.sim.worlds.lastfm_features import Scaling, counts, reduced, scaled, tf_idf
@@ -203,8 +203,8 @@ class LastFM:
         known = self.tagged | self.heard if negatives == "unknown" else self.tagged
         self._check_room(parts, offered, known)
 
-        # By way of Chance a caller's SeedSequence keeps its count of children.
-        *seeds, pools = np.random.SeedSequence(Chance.of(seed).key).spawn(4)
+        # Through RandomSource, a caller's SeedSequence keeps its count of children.
+        *seeds, pools = np.random.SeedSequence(RandomSource.of(seed).key).spawn(4)
         drawing, ordering, turning = map(np.random.default_rng, seeds)
         hybrids = _hybrids(drawing, len(self.people), users, parts)
         user, person, artist = self._concatenated(hybrids, order, ordering)

@@ -11,7 +11,8 @@ from dyclu import DyClu, Noise, Stats, homogeneity
 from dyclu.policies.dyclu import policy as fast
 from dyclu.policies.dyclu.neighbours import Neighbours
 from dyclu.policies.dyclu.segments import SegmentTable
-from dyclu.sim.runs.paper import SETTINGS, options
+from dyclu.sim.runs.contestants import options
+from dyclu.sim.worlds.paper import SETTINGS
 from dyclu.sim.worlds.population import Population
 from dyclu.validation import FloatArray
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from dyclu.sim.reports.drawing import LINES
 from dyclu.sim.reports.figures import FAMILIAR, comparison_figure, regret_figure
-from dyclu.sim.runs.records import checkpoints
+from dyclu.sim.runs.results import checkpoints
 from tests.unit.sim.samples import PUBLISHED, ROW1, a_result
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from dyclu.sim.reports.growth import STRAIGHT, Growth, growth_table, lived_since_change
 from dyclu.sim.runs.jobs import Job
-from dyclu.sim.runs.paper import SETTINGS
-from dyclu.sim.runs.records import Result, checkpoints
+from dyclu.sim.runs.results import Result, checkpoints
+from dyclu.sim.worlds.paper import SETTINGS
 from dyclu.sim.worlds.population import Population
 from tests.unit.sim.samples import a_result
 

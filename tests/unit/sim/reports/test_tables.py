@@ -13,9 +13,9 @@ from dyclu.sim.reports.tables import (
     settings_table,
     timing_table,
 )
-from dyclu.sim.runs import paper
-from dyclu.sim.runs.lastfm_job import OFFERED
-from dyclu.sim.runs.records import Result
+from dyclu.sim.runs.results import Result
+from dyclu.sim.runs.stream.job import OFFERED
+from dyclu.sim.worlds import paper
 from tests.unit.sim.samples import PUBLISHED, ROW1, a_result
 
 

@@ -14,11 +14,11 @@ import pytest
 import dyclu
 from dyclu.errors import DycluError, KindError, OptionError
 from dyclu.policies import LinUCB
-from dyclu.sim.runs import jobs, paper
+from dyclu.sim.runs import contestants, jobs
 from dyclu.sim.runs.jobs import Job
 from dyclu.sim.runs.measures import Summary, regret, summary
 from dyclu.sim.runs.play import play
-from dyclu.sim.runs.records import Timing
+from dyclu.sim.runs.results import Timing
 from dyclu.sim.worlds.population import Population
 
 TINY = Population(users=4, parameters=2, dim=4, arms=20, offered=5, rounds=30, shortest=10)
@@ -55,7 +55,7 @@ def test_keys_of_different_configurations_differ(monkeypatch: pytest.MonkeyPatch
         with monkeypatch.context() as changed:
             changed.setattr(jobs, name, value)
             keys.add(made[0].key)
-    monkeypatch.setattr(paper, "RIDGE", 99.0)
+    monkeypatch.setattr(contestants, "RIDGE", 99.0)
     assert len(keys | {made[0].key}) == len(made) + 4
 
 

@@ -15,8 +15,8 @@ from dyclu.cli import app
 from dyclu.errors import OptionError, SweepFailed
 from dyclu.sim.reports.document import Table
 from dyclu.sim.reports.page import html, markdown
-from dyclu.sim.runs import lastfm_job
-from dyclu.sim.runs.records import Result, write_csv, write_timing
+from dyclu.sim.runs.results import Result, write_csv, write_timing
+from dyclu.sim.runs.stream import job as stream_job
 from dyclu.sim.runs.sweep import sweep
 from dyclu.sim.studies.lastfm import LastFMStudy
 from dyclu.sim.worlds.lastfm import LISTENED, TAGGED
@@ -99,7 +99,7 @@ def test_whatever_decides_a_run_is_in_its_key(
         # Files that read to the same people but other features.
         replace(job, source=replace(study.data, features=-study.data.features).digest).key,
     ]
-    monkeypatch.setattr(lastfm_job, "RESULT_VERSION", 99)
+    monkeypatch.setattr(stream_job, "RESULT_VERSION", 99)
     assert len({*keys, job.key}) == len(keys) + 1
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from dyclu.errors import OptionError
 from dyclu.policies import Uniform
-from dyclu.sim.runs import paper
-from dyclu.sim.runs.cast import CONTESTANTS
+from dyclu.sim.runs.contestants import CONTESTANTS
 from dyclu.sim.studies.paper import QUICK_ROWS, Study, figure2, shortened, table1
+from dyclu.sim.worlds import paper
 from dyclu.sim.worlds.population import Population
 
 TINY = Population(users=3, parameters=2, dim=3, arms=9, offered=3, rounds=20, shortest=8, longest=9)

@@ -20,8 +20,8 @@ from scipy.sparse.linalg import svds
 from dyclu.errors import FileError, OptionError, ShapeError
 from dyclu.policies.uniform import Uniform
 from dyclu.policy import Decision, Outcome
-from dyclu.sim.runs.listening import Listening, listen, milestones, normalised
 from dyclu.sim.runs.play import REPORT_EVERY
+from dyclu.sim.runs.stream.play import StreamRun, milestones, normalised, play_stream
 from dyclu.sim.worlds import lastfm_features
 from dyclu.sim.worlds.draws import distinct
 from dyclu.sim.worlds.lastfm import (
@@ -494,12 +494,12 @@ def test_one_option_leaves_what_others_decide(small: LastFM) -> None:
     assert np.array_equal(one.artist, other.artist)
 
 
-# Listening
+# StreamRun
 
 
 def test_whoever_knows_the_positive_gets_25_times_random(small: LastFM) -> None:
     stream = small.stream(17, users=3)
-    listening = listen(Choosing(DIM, (event.positive for event in stream)), stream)
+    listening = play_stream(Choosing(DIM, (event.positive for event in stream)), stream)
     np.testing.assert_allclose(normalised(listening), 25.0, rtol=1e-12)
     assert milestones(normalised(listening)) == pytest.approx((25.0, 25.0, 25.0))
 
@@ -507,7 +507,7 @@ def test_whoever_knows_the_positive_gets_25_times_random(small: LastFM) -> None:
 def test_whoever_avoids_the_positive_gets_nothing(small: LastFM) -> None:
     stream = small.stream(17, users=3)
     avoiding = Choosing(DIM, ((event.positive + 1) % 25 for event in stream))
-    assert not normalised(listen(avoiding, stream)).any()
+    assert not normalised(play_stream(avoiding, stream)).any()
 
 
 @pytest.mark.parametrize("choice", ["uniform", "first arm"])
@@ -516,7 +516,7 @@ def test_chance_and_places_bring_what_random_choice_brings(small: LastFM, choice
     # 25·√(0.04·0.96 / N) = √(24 / N), 0.044 here; the first arm leaks nothing if it does no better.
     stream = small.stream(18)
     policy = Uniform(DIM, seed=1) if choice == "uniform" else Choosing(DIM, iter([0] * len(stream)))
-    ratio = normalised(listen(policy, stream))[-1]
+    ratio = normalised(play_stream(policy, stream))[-1]
     assert abs(ratio - 1) < 4 * sqrt(24 / len(stream)) < 0.2
 
 
@@ -524,7 +524,7 @@ def test_what_is_recorded(small: LastFM) -> None:
     stream = small.stream(19, users=1)
     policy, ticks = Choosing(DIM, iter([3] * len(stream))), count()
     told: list[int] = []
-    listening = listen(policy, stream, progress=told.append, clock=lambda: float(next(ticks)))
+    listening = play_stream(policy, stream, progress=told.append, clock=lambda: float(next(ticks)))
     N = len(stream)
     assert len(listening) == N
     assert listening.reward.tolist() == [float(event.positive == 3) for event in stream]
@@ -537,9 +537,9 @@ def test_what_is_recorded(small: LastFM) -> None:
         assert np.array_equal(context, event.arms[3])
 
 
-def listening_of(stream: Stream, reward: list[float]) -> Listening:
+def stream_run(stream: Stream, reward: list[float]) -> StreamRun:
     n = len(reward)
-    return Listening(
+    return StreamRun(
         stream=stream,
         reward=np.array(reward),
         changed=np.zeros(n, dtype=np.bool_),
@@ -549,13 +549,13 @@ def listening_of(stream: Stream, reward: list[float]) -> Listening:
 
 def test_normalised_by_hand(small: LastFM) -> None:
     stream = small.stream(20, offered=4)
-    mine, other = listening_of(stream, [1, 0, 0, 1]), listening_of(stream, [0, 1, 0, 1])
+    mine, other = stream_run(stream, [1, 0, 0, 1]), stream_run(stream, [0, 1, 0, 1])
     assert normalised(mine).tolist() == pytest.approx([4, 2, 4 / 3, 2])
     first, *rest = normalised(mine, against=other).tolist()
     assert isnan(first)
     assert rest == [1.0, 1.0, 1.0]
     with pytest.raises(ShapeError, match="against has 2 events, expected 4"):
-        normalised(mine, against=listening_of(stream, [1, 0]))
+        normalised(mine, against=stream_run(stream, [1, 0]))
 
 
 def test_milestones() -> None:

@@ -19,7 +19,7 @@ MILESTONES = (0.1, 0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Listening:
+class StreamRun:
     """What a policy made of a stream, one entry per event.
 
     Attributes
@@ -47,13 +47,13 @@ class Listening:
         return len(self.reward)
 
 
-def listen(
+def play_stream(
     policy: Policy,
     stream: Stream,
     *,
     progress: Callable[[int], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
-) -> Listening:
+) -> StreamRun:
     """Let a policy serve every event of a stream, and learn from every reward.
 
     Parameters
@@ -76,18 +76,18 @@ def listen(
         done = i + 1
         if progress is not None and (done % REPORT_EVERY == 0 or done == len(stream)):
             progress(done)
-    return Listening(stream=stream, reward=reward, changed=changed, seconds=seconds)
+    return StreamRun(stream=stream, reward=reward, changed=changed, seconds=seconds)
 
 
-def normalised(listening: Listening, *, against: Listening | None = None) -> FloatArray:
+def normalised(run: StreamRun, *, against: StreamRun | None = None) -> FloatArray:
     """Return the accumulated reward after each event, as a ratio to that of random choice.
 
     Uniformly random choice is stood in for by its exact expectation, ``t / offered`` after t
     events, whatever its luck; `against` divides by a run instead, of `Uniform` or any other
     policy, and is nan until that run has had a reward.
     """
-    mine = np.cumsum(listening.reward)
-    random = _random_choice(listening) if against is None else np.cumsum(against.reward)
+    mine = np.cumsum(run.reward)
+    random = _random_choice(run) if against is None else np.cumsum(against.reward)
     if len(random) != len(mine):
         raise ShapeError(
             f"against has {len(random)} events, expected {len(mine)}; let it serve the same stream"
@@ -106,6 +106,6 @@ def milestones(curve: FloatArray, *, shares: Sequence[float] = MILESTONES) -> tu
     return tuple(float(curve[max(round(share * len(curve)), 1) - 1]) for share in passed)
 
 
-def _random_choice(listening: Listening) -> FloatArray:
+def _random_choice(run: StreamRun) -> FloatArray:
     """Return what uniformly random choice is expected to have had after each event."""
-    return np.arange(1, len(listening) + 1) / listening.stream.offered
+    return np.arange(1, len(run) + 1) / run.stream.offered

@@ -1,4 +1,4 @@
-"""`dyclu.sim.runs.records`: the points of a curve, and tables of results to the byte."""
+"""`dyclu.sim.runs.results`: the points of a curve, and tables of results to the byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dyclu.errors import FileError
-from dyclu.sim.runs.records import Result, Timing, checkpoints, write_csv, write_timing
+from dyclu.sim.runs.results import Result, Timing, checkpoints, write_csv, write_timing
 
 
 @pytest.mark.parametrize("rounds", [1, 7, 249, 250, 251, 1000, 2500])

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from dyclu.errors import MissingExtra
+from dyclu.sim.reports.common import QUICK_WARNING, machine
 from dyclu.sim.reports.document import Document, Table
 from dyclu.sim.reports.page import html, markdown, write_report
-from dyclu.sim.reports.results import QUICK_WARNING, machine
-from dyclu.sim.runs.records import Result
+from dyclu.sim.runs.results import Result
 from dyclu.sim.studies.paper import Study, table1
 from dyclu.sim.worlds.population import Population
 from tests.unit.sim.samples import FACTS, ROW1

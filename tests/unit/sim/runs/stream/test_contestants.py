@@ -1,4 +1,4 @@
-"""`dyclu.sim.runs.listeners`: policies on Last.fm, their options, and the longest-arm baseline."""
+"""`dyclu.sim.runs.stream.contestants`: policies on Last.fm and their options."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from dyclu import storage
 from dyclu.conformance import check_policy
 from dyclu.errors import OptionError
 from dyclu.policy import Policy
-from dyclu.sim.runs.largest import LargestNorm
-from dyclu.sim.runs.listeners import (
+from dyclu.sim.runs.stream.contestants import (
+    CONTESTANTS,
     EITHER_WIDTH,
-    LISTENERS,
     OTHER_WIDTHS,
-    check_listeners,
-    listener,
-    listeners,
+    check_contestants,
+    contestant,
+    contestants,
     options,
     width,
 )
+from dyclu.sim.runs.stream.largest_norm import LargestNorm
 
 
-@pytest.mark.parametrize("name", listeners())
+@pytest.mark.parametrize("name", contestants())
 def test_nobody_is_told_the_noise(name: str) -> None:
-    policy = listener(name, 3, seed=1)
+    policy = contestant(name, 3, seed=1)
     assert isinstance(policy, Policy)
     assert not {"noise", "width_noise"} & options(name).keys()
     shown = repr(policy)
@@ -36,30 +36,30 @@ def test_nobody_is_told_the_noise(name: str) -> None:
 
 @pytest.mark.parametrize("name", EITHER_WIDTH)
 def test_both_widths_can_be_played(name: str) -> None:
-    assert "alpha=None" in repr(listener(name, 3))
-    assert "alpha=0.3" in repr(listener(f"{name}-0.3", 3))
+    assert "alpha=None" in repr(contestant(name, 3))
+    assert "alpha=0.3" in repr(contestant(f"{name}-0.3", 3))
     assert (width(name), width(f"{name}-0.3")) == ("Eq. (2)", "0.3")
 
 
 def test_the_others_explore_as_is_said_of_them() -> None:
     assert set(OTHER_WIDTHS) == {
-        name for name in listeners() if width(name) == OTHER_WIDTHS.get(name)
+        name for name in contestants() if width(name) == OTHER_WIDTHS.get(name)
     }
-    assert "alpha=0.1" in repr(listener("club", 3))
-    assert "alpha=0.3" in repr(listener("sclub", 3))
+    assert "alpha=0.1" in repr(contestant("club", 3))
+    assert "alpha=0.3" in repr(contestant("sclub", 3))
 
 
 def test_who_plays_by_default_can() -> None:
-    check_listeners(LISTENERS, 5)
+    check_contestants(CONTESTANTS, 5)
 
 
 def test_who_is_no_listener_is_refused() -> None:
     with pytest.raises(OptionError, match=r"oracle cannot play on Last\.fm"):
-        listener("oracle", 3)
+        contestant("oracle", 3)
     with pytest.raises(OptionError, match=r"is called 'nobody'.*largest-norm.*dyclu-0\.3"):
-        check_listeners(("dyclu", "nobody"), 3)
+        check_contestants(("dyclu", "nobody"), 3)
     with pytest.raises(OptionError, match=r"there are no policies.*largest-norm"):
-        check_listeners((), 3)
+        check_contestants((), 3)
 
 
 def test_the_longest_arm_is_a_policy() -> None:

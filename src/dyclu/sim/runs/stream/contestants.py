@@ -4,9 +4,9 @@ The width of the confidence interval decides more on Last.fm than anything else 
 can play with either has two names: ``dyclu`` explores by Eq. (2), ``dyclu-0.3`` by the constant
 that LinUCB has in the paper's simulations.
 
->>> listener("linucb", 25)
+>>> contestant("linucb", 25)
 LinUCB(dim=25, noise=None, ridge=0.1, delta=0.1, alpha=None, shared=False)
->>> listener("linucb-0.3", 25)
+>>> contestant("linucb-0.3", 25)
 LinUCB(dim=25, noise=None, ridge=0.1, delta=0.1, alpha=0.3, shared=False)
 """
 
@@ -18,11 +18,12 @@ from typing import Any
 from dyclu import policies
 from dyclu.errors import OptionError
 from dyclu.policy import Policy
-from dyclu.sim.runs import paper
-from dyclu.sim.runs.cast import check_makers, stand_in
-from dyclu.sim.runs.largest import LargestNorm
+from dyclu.sim.runs.contestants import ALPHA, RANDOM, check_makers, stand_in
+from dyclu.sim.runs.contestants import options as paper_options
+from dyclu.sim.runs.own_policies import own_policy
+from dyclu.sim.runs.stream.largest_norm import LargestNorm
 
-LISTENERS = (
+CONTESTANTS = (
     "uniform",
     "largest-norm",
     "linucb",
@@ -39,7 +40,7 @@ LISTENERS = (
 EITHER_WIDTH = ("linucb", "shared-linucb", "discounted-linucb", "sliding-linucb", "dyclu")
 """Policies that explore by Eq. (2), or by a constant."""
 
-CONSTANT = f"-{paper.ALPHA}"
+CONSTANT = f"-{ALPHA}"
 """How the name of one that explores by the constant ends."""
 
 NOT_TOLD = frozenset({"noise", "width_noise"})
@@ -56,60 +57,60 @@ OTHER_WIDTHS = {
 """The widths of those that have but one."""
 
 
-def listeners() -> tuple[str, ...]:
-    """Return the names `listener` knows, apart from anybody's own.
+def contestants() -> tuple[str, ...]:
+    """Return the names `contestant` knows, apart from anybody's own.
 
-    >>> [name for name in listeners() if name.startswith("dyclu")]
+    >>> [name for name in contestants() if name.startswith("dyclu")]
     ['dyclu', 'dyclu-0.3']
     """
     return ("largest-norm", *policies.names(), *(name + CONSTANT for name in EITHER_WIDTH))
 
 
-def listener(name: str, dim: int, *, seed: int = 0) -> Policy:
+def contestant(name: str, dim: int, *, seed: int = 0) -> Policy:
     """Return a fresh policy by name, or one's own (``"module:Class"``), ready for Last.fm."""
     if name == "oracle":
         raise OptionError(
             "oracle cannot play on Last.fm, where nobody knows the truth it has to be told; "
-            f"choose from {', '.join(listeners())}"
+            f"choose from {', '.join(contestants())}"
         )
     if name == "largest-norm":
         return LargestNorm(dim)
-    if name not in listeners():
-        return paper.own_policy(name, dim, seed, known=listeners())
-    dice = {"seed": seed} if name in paper.RANDOM else {}
+    if name not in contestants():
+        return own_policy(name, dim, seed, known=contestants())
+    dice = {"seed": seed} if name in RANDOM else {}
     return policies.make(kind(name), dim, **options(name), **dice)
 
 
 def options(name: str) -> dict[str, Any]:
-    """Return what a listener is told beside the dimension, as far as it can be written down.
+    """Return what a contestant is told beside the dimension, as far as it can be written down.
 
     >>> options("club"), options("shared-linucb-0.3")
     ({'ridge': 0.1, 'alpha': 0.1, 'tolerance': 2.0}, {'ridge': 0.1, 'alpha': 0.3})
     """
-    told = paper.options(kind(name), stand_in(1))
+    told = paper_options(kind(name), stand_in(1))
     left_out = NOT_TOLD | ({"alpha"} if kind(name) in EITHER_WIDTH else set())
-    constant = {"alpha": paper.ALPHA} if name.endswith(CONSTANT) else {}
+    constant = {"alpha": ALPHA} if name.endswith(CONSTANT) else {}
     return {key: told[key] for key in told if key not in left_out} | constant
 
 
 def width(name: str) -> str:
-    """Return how wide a listener's confidence intervals are, in words.
+    """Return how wide a contestant's confidence intervals are, in words.
 
     >>> width("dyclu"), width("dyclu-0.3"), width("mine:Policy")
     ('Eq. (2)', '0.3', 'its own')
     """
     if kind(name) in EITHER_WIDTH:
-        return str(paper.ALPHA) if name.endswith(CONSTANT) else "Eq. (2)"
+        return str(ALPHA) if name.endswith(CONSTANT) else "Eq. (2)"
     return OTHER_WIDTHS.get(name, "its own")
 
 
-def check_listeners(names: Sequence[str], dim: int) -> None:
-    """Make every listener once: whatever is wrong with one shows before the first run."""
-    check_makers(names, lambda name: listener(name, dim), known=listeners())
+def check_contestants(names: Sequence[str], dim: int) -> None:
+    """Make every contestant once: whatever is wrong with one shows before the first run."""
+    check_makers(names, lambda name: contestant(name, dim), known=contestants())
 
 
 def kind(name: str) -> str:
-    """Return the policy that a listener is, whatever its width.
+    """Return the policy that a contestant is, whatever its width.
 
     >>> kind("dyclu-0.3")
     'dyclu'

@@ -12,7 +12,7 @@ import scipy
 from dyclu import __version__
 from dyclu.sim.reports.document import Picture, Table, counted
 from dyclu.sim.reports.tables import detection_table, timing_table
-from dyclu.sim.runs.records import Result
+from dyclu.sim.runs.results import Result
 
 QUICK_WARNING = (
     "A quick run: fewer users, shorter runs and periods, few seeds. It shows that everything "

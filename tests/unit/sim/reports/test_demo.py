@@ -1,4 +1,4 @@
-"""`dyclu.sim.reports.report`: table, figure and page of runs whose course is known."""
+"""`dyclu.sim.reports.demo`: table, figure and page of runs whose course is known."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from matplotlib.patches import Rectangle
 
 from dyclu.errors import FileError, MissingExtra
 from dyclu.policies import Uniform
+from dyclu.sim.reports.demo import HEADER, figure, rows, telling_user, write_html
 from dyclu.sim.reports.drawing import INK, LINES, write_png
-from dyclu.sim.reports.report import HEADER, figure, rows, telling_user, write_html
 from dyclu.sim.runs.measures import Summary, regret, summary
 from dyclu.sim.runs.play import Run, play
 from dyclu.sim.worlds.population import Population

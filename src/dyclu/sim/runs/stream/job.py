@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from dyclu import __version__
-from dyclu.sim.runs import listeners
 from dyclu.sim.runs.jobs import RESULT_VERSION, digest, source_of, weight
-from dyclu.sim.runs.listening import Listening, listen
 from dyclu.sim.runs.measures import delays
-from dyclu.sim.runs.records import POINTS, Result, Timing, checkpoints
+from dyclu.sim.runs.results import POINTS, Result, Timing, checkpoints
+from dyclu.sim.runs.stream import contestants
+from dyclu.sim.runs.stream.play import StreamRun, play_stream
 from dyclu.sim.worlds.lastfm import LastFM
 from dyclu.validation import FloatArray
 
@@ -37,7 +37,7 @@ class LastFMJob:
     source : str
         Its digest.
     policy : str
-        What `listeners.listener` makes.
+        What `contestants.contestant` makes.
     seed : int
         Decides the stream, and the dice of a policy that throws any.
     reading, drawing : mapping of str to value
@@ -70,8 +70,8 @@ class LastFMJob:
             "reading": complete(LastFM.read, self.reading),
             "drawing": complete(LastFM.stream, self.drawing) | {"offered": OFFERED},
             "policy": self.policy,
-            "told": listeners.options(self.policy),
-            "source": source_of(self.policy, known=listeners.listeners()),
+            "told": contestants.options(self.policy),
+            "source": source_of(self.policy, known=contestants.contestants()),
             "seed": self.seed,
             "points": POINTS,
             "result": RESULT_VERSION,
@@ -86,13 +86,13 @@ class LastFMJob:
     @property
     def cost(self) -> int:
         """Roughly how long the run takes, beside others: streams are all about as long."""
-        return weight(listeners.kind(self.policy))
+        return weight(contestants.kind(self.policy))
 
     def run(self) -> Result:
         """Make the run, here and now."""
-        policy = listeners.listener(self.policy, self.data.features.shape[1], seed=self.seed)
+        policy = contestants.contestant(self.policy, self.data.features.shape[1], seed=self.seed)
         stream = self.data.stream(self.seed, **{**self.drawing, "offered": OFFERED})
-        return _measured(self, listen(policy, stream))
+        return _measured(self, play_stream(policy, stream))
 
 
 def complete(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,34 +113,34 @@ def relative_reward(run: Result) -> FloatArray:
     return ratio
 
 
-def _measured(job: LastFMJob, listening: Listening) -> Result:
-    regret, seconds = np.cumsum(1 - listening.reward), float(listening.seconds.sum())
-    changes, found = _changes(listening)
+def _measured(job: LastFMJob, run: StreamRun) -> Result:
+    regret, seconds = np.cumsum(1 - run.reward), float(run.seconds.sum())
+    changes, found = _changes(run)
     return Result(
         setting=job.name,
         policy=job.policy,
         seed=job.seed,
-        rounds=len(listening),
+        rounds=len(run),
         regret=float(regret[-1]),
         alarms_true=len(found),
-        alarms_false=int(listening.changed.sum()) - len(found),
+        alarms_false=int(run.changed.sum()) - len(found),
         alarms_missed=changes - len(found),
         median_delay=float(median(found)) if found else None,
         precision=None,
         recall=None,
         parameter_error=None,
         version=__version__,
-        curve=tuple(regret[checkpoints(len(listening)) - 1].tolist()),
-        timing=Timing(seconds=seconds, rounds_per_second=len(listening) / seconds),
+        curve=tuple(regret[checkpoints(len(run)) - 1].tolist()),
+        timing=Timing(seconds=seconds, rounds_per_second=len(run) / seconds),
     )
 
 
-def _changes(listening: Listening) -> tuple[int, list[int]]:
+def _changes(run: StreamRun) -> tuple[int, list[int]]:
     """Return how often a user became another person, and the delays of those that were noticed."""
-    stream, total, found = listening.stream, 0, list[int]()
+    stream, total, found = run.stream, 0, list[int]()
     for user in range(len(stream.hybrids)):
         own = stream.user == user
         changes = np.flatnonzero(np.diff(stream.person[own])) + 1
         total += len(changes)
-        found += delays(np.flatnonzero(listening.changed[own]), changes)
+        found += delays(np.flatnonzero(run.changed[own]), changes)
     return total, found
