@@ -29,7 +29,7 @@ def file(policy: DyClu, tmp_path: Path) -> Path:
     return tmp_path / "policy.dyclu"
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_read_returns_what_write_wrote(tmp_path: Path) -> None:
     arrays = {"a": np.arange(6.0).reshape(2, 3), "none": np.zeros((0, 4), dtype=np.int64)}
     saved = Saved("Kind", {"dim": 2}, {"clock": 3, "owner": ["1", 1]}, arrays)
     storage.write(tmp_path / "file", saved)
@@ -46,7 +46,7 @@ def test_the_same_state_gives_the_same_bytes(policy: DyClu, file: Path) -> None:
     assert file.read_bytes() == file.with_name("again").read_bytes()
 
 
-def test_every_truncation_is_noticed(file: Path) -> None:
+def test_loading_a_truncated_file_raises_an_error(file: Path) -> None:
     whole = file.read_bytes()
     for length in range(0, len(whole), 7):
         file.write_bytes(whole[:length])
@@ -54,7 +54,7 @@ def test_every_truncation_is_noticed(file: Path) -> None:
             dyclu.load(file)
 
 
-def test_every_altered_byte_is_noticed(file: Path) -> None:
+def test_loading_a_file_with_an_altered_byte_raises_an_error(file: Path) -> None:
     whole = file.read_bytes()
     rng = np.random.default_rng(1)
     for place in (*range(60), *rng.choice(len(whole), 600, replace=False)):
@@ -65,7 +65,7 @@ def test_every_altered_byte_is_noticed(file: Path) -> None:
             dyclu.load(file)
 
 
-def test_anything_appended_is_noticed(file: Path) -> None:
+def test_loading_a_file_with_an_appended_byte_raises_an_error(file: Path) -> None:
     file.write_bytes(file.read_bytes() + b"x")
     with pytest.raises(DamagedFile, match="digest"):
         dyclu.load(file)
@@ -85,14 +85,14 @@ def test_anything_appended_is_noticed(file: Path) -> None:
         b"dyclu-policy " + b"9" * 5000,
     ],
 )
-def test_foreign_files_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_loading_a_file_of_another_kind_raises_foreign_file(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ForeignFile, match="not a saved policy"):
         dyclu.load(tmp_path / "file")
 
 
 @pytest.mark.parametrize(("version", "error"), [(1, OlderFile), (99, NewerFile)])
-def test_another_format_asks_for_the_dyclu_that_wrote_it(
+def test_loading_another_format_version_raises_older_or_newer_file(
     file: Path, version: int, error: type[FileError]
 ) -> None:
     file.write_bytes(file.read_bytes().replace(b"policy 2", b"policy %d" % version, 1))
@@ -100,13 +100,13 @@ def test_another_format_asks_for_the_dyclu_that_wrote_it(
         dyclu.load(file)
 
 
-def test_a_header_changed_by_hand_does_not_match_its_digest(file: Path) -> None:
+def test_loading_a_file_with_an_edited_header_raises_damaged_file(file: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b'"ridge": 0.1', b'"ridge": 9.1', 1))
     with pytest.raises(DamagedFile, match="digest"):
         dyclu.load(file)
 
 
-def test_an_unknown_kind_of_policy_is_named(tmp_path: Path) -> None:
+def test_loading_an_unknown_kind_of_policy_names_it_in_the_error(tmp_path: Path) -> None:
     storage.write(tmp_path / "file", Saved("Nobody", {}, {}, {}))
     with pytest.raises(ForeignFile, match="'Nobody'"):
         dyclu.load(tmp_path / "file")
@@ -122,20 +122,20 @@ def test_an_unknown_kind_of_policy_is_named(tmp_path: Path) -> None:
         Saved("Uniform", {"dim": 2}, {}, {}),
     ],
 )
-def test_contents_that_make_no_sense_are_refused(tmp_path: Path, saved: Saved) -> None:
+def test_invalid_contents_with_a_valid_digest_raise_an_error(tmp_path: Path, saved: Saved) -> None:
     storage.write(tmp_path / "file", saved)
     with pytest.raises(FileError, match="makes no sense"):
         dyclu.load(tmp_path / "file")
 
 
-def test_a_header_that_is_no_json_is_refused(tmp_path: Path) -> None:
+def test_a_header_that_is_not_json_raises_damaged_file(tmp_path: Path) -> None:
     body = b"dyclu-policy 2\nnonsense\n"
     (tmp_path / "file").write_bytes(body + hashlib.sha256(body).digest())
     with pytest.raises(DamagedFile, match="makes no sense"):
         dyclu.load(tmp_path / "file")
 
 
-def test_permissions_are_kept_and_links_followed(policy: DyClu, file: Path) -> None:
+def test_saving_keeps_permissions_and_follows_links(policy: DyClu, file: Path) -> None:
     file.chmod(0o600)
     (file.parent / "link").symlink_to(file)
     policy.learn("ana", [1.0, 0.0], 1.0)
@@ -148,14 +148,14 @@ def test_permissions_are_kept_and_links_followed(policy: DyClu, file: Path) -> N
 
 
 @pytest.mark.parametrize("path", ["", ".", "/", "a\0b"])
-def test_odd_paths_are_refused(policy: DyClu, path: str) -> None:
+def test_invalid_paths_raise_an_error(policy: DyClu, path: str) -> None:
     with pytest.raises(FileError, match="cannot write"):
         policy.save(path)
     with pytest.raises(FileError, match="cannot read"):
         dyclu.load(path)
 
 
-def test_a_missing_file_or_folder_is_named(policy: DyClu, tmp_path: Path) -> None:
+def test_a_missing_file_or_folder_is_named_in_the_error(policy: DyClu, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="nowhere"):
         dyclu.load(tmp_path / "nowhere")
     with pytest.raises(FileError, match="cannot read"):
@@ -164,7 +164,7 @@ def test_a_missing_file_or_folder_is_named(policy: DyClu, tmp_path: Path) -> Non
         policy.save(tmp_path / "nowhere" / "file")
 
 
-def test_a_crash_while_writing_leaves_the_old_file(
+def test_an_error_while_writing_leaves_the_old_file_unchanged(
     policy: DyClu, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = file.read_bytes()
@@ -180,7 +180,7 @@ def test_a_crash_while_writing_leaves_the_old_file(
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_the_head_of_the_file_can_be_read_by_a_person(file: Path) -> None:
+def test_the_file_begins_with_its_format_and_a_line_of_json(file: Path) -> None:
     first, second = file.read_bytes().split(b"\n")[:2]
     assert first == b"dyclu-policy 2"
     assert json.loads(second)["options"]["dim"] == 2

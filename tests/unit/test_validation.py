@@ -1,4 +1,4 @@
-"""Every refusal says what it got, what it expected and what to do."""
+"""Every error message says what was passed, what was expected and what to do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ARMS = np.eye(3)
         (np.ma.masked_array(np.eye(3), np.eye(3) > 0), KindError, "arms is a masked array"),
     ],
 )
-def test_arms(arms: Any, error: type[DycluError], message: str) -> None:
+def test_invalid_arms_raise_an_error(arms: Any, error: type[DycluError], message: str) -> None:
     with pytest.raises(error) as caught:
         DyClu(3).decide("ana", arms)
     assert message in str(caught.value)
@@ -55,7 +55,9 @@ def test_arms(arms: Any, error: type[DycluError], message: str) -> None:
         (np.ones(3), [1.0], ShapeError, "reward has shape (1,), expected one number"),
     ],
 )
-def test_observations(context: Any, reward: Any, error: type[DycluError], message: str) -> None:
+def test_invalid_observations_raise_an_error_and_change_nothing(
+    context: Any, reward: Any, error: type[DycluError], message: str
+) -> None:
     policy = DyClu(3)
     with pytest.raises(error) as caught:
         policy.learn("ana", context, reward)
@@ -64,19 +66,19 @@ def test_observations(context: Any, reward: Any, error: type[DycluError], messag
 
 
 @pytest.mark.parametrize("user", [None, 1.0, True, np.bool_(True), b"ana", ("ana",), ["ana"]])
-def test_users(user: Any) -> None:
+def test_invalid_users_raise_an_error(user: Any) -> None:
     with pytest.raises(KindError, match=r"user is .*, expected a str or an int"):
         DyClu(3).decide(user, ARMS)
 
 
-def test_names_that_cannot_be_written_down_are_refused() -> None:
+def test_users_that_cannot_be_saved_raise_an_error() -> None:
     with pytest.raises(KindError, match="half of a character"):
         DyClu(3).learn("\ud83d\ude00", [1, 0, 0], 1.0)
     with pytest.raises(NumberError, match="pass a long id as a str"):
         DyClu(3).learn(2**300, [1, 0, 0], 1.0)
 
 
-def test_a_name_is_what_it_says() -> None:
+def test_a_str_subclass_and_its_value_are_one_user() -> None:
     class Colour(str, enum.Enum):  # noqa: UP042 - whose str() is not its value
         RED = "red"
 
@@ -86,20 +88,20 @@ def test_a_name_is_what_it_says() -> None:
     assert [segment.user for segment in policy.segments] == ["red"]
 
 
-def test_tiny_features_count_as_nothing() -> None:
+def test_tiny_features_count_as_zero() -> None:
     stats = Stats.of([1e-160, 3e-160, 7e-160], 1.0)
     assert stats.rank == 0
     assert not stats.theta.any()
 
 
 @pytest.mark.parametrize("reward", [1, np.float32(1), np.int8(1), True, np.array(1.0)])
-def test_rewards_of_any_real_kind(reward: Any) -> None:
+def test_rewards_of_any_real_type_are_accepted(reward: Any) -> None:
     policy = DyClu(3)
     policy.learn("ana", [1, 0, 0], reward)
     assert policy.segments[0].stats == Stats.of([1.0, 0.0, 0.0], 1.0)
 
 
-def test_stats_want_one_reward_per_context() -> None:
+def test_stats_with_mismatched_shapes_raise_an_error() -> None:
     for X, y in (
         ([[1, 2]], [1, 2]),
         ([1, 2], [1, 2]),

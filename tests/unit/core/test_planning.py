@@ -23,8 +23,8 @@ def far_apart(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(3, 4), (5, 9), (20, 8)])
-def test_noncentrality_is_that_of_wishart_grams(mine: int, theirs: int) -> None:
-    # 4,000 repeats of a quantity whose deviation is about its mean: 1.6 % standard error.
+def test_noncentrality_is_the_mean_for_wishart_grams(mine: int, theirs: int) -> None:
+    # 4,000 repeats; the standard deviation is about the mean, so the standard error is 1.6 %.
     rng = np.random.default_rng(mine)
     found = []
     for _ in range(4000):
@@ -35,8 +35,8 @@ def test_noncentrality_is_that_of_wishart_grams(mine: int, theirs: int) -> None:
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(3, 4), (7, 7), (20, 8)])
-def test_noncentralities_are_distributed_as_those_of_wishart_grams(mine: int, theirs: int) -> None:
-    # Shares of 4,000 repeats have a standard error of at most 0.008, those of the points 0.02.
+def test_noncentralities_have_the_distribution_for_wishart_grams(mine: int, theirs: int) -> None:
+    # The standard error of shares is at most 0.008 for 4,000 repeats and 0.02 for the points.
     rng = np.random.default_rng(mine)
     found = []
     for _ in range(4000):
@@ -50,7 +50,7 @@ def test_noncentralities_are_distributed_as_those_of_wishart_grams(mine: int, th
 
 @pytest.mark.parametrize("partner", [9.0, 1e4, math.inf])
 @pytest.mark.parametrize("dim", [1, 2, 5, 25])
-def test_the_points_have_the_mean_of_the_formula(dim: int, partner: float) -> None:
+def test_mean_of_noncentralities_is_noncentrality(dim: int, partner: float) -> None:
     plan = Plan(dim=dim, noise=0.15, separation=1.0)
     for mine in (1, 8, 20, 1000):
         mean = plan.noncentralities(mine, partner).mean()
@@ -58,22 +58,22 @@ def test_the_points_have_the_mean_of_the_formula(dim: int, partner: float) -> No
 
 
 @pytest.mark.parametrize("n", [4, 5, 7, 10])
-def test_power_is_what_a_simulation_finds(n: int) -> None:
-    # The average power is not the power at the average ψ, which is 0.11 more at n = 7. The standard
-    # error of 800 repeats is at most 0.018, and the points of the lattice are right to 0.01.
+def test_power_equals_the_simulated_power(n: int) -> None:
+    # The mean power is not the power at the mean ψ, which is larger by 0.11 at n = 7. The standard
+    # error of 800 repeats is at most 0.018, and that of the lattice's points 0.01.
     rng = np.random.default_rng(n)
-    told = 0
+    rejected = 0
     for _ in range(800):
         sets = []
         for theta in far_apart(rng):
             X = contexts(rng, n)
             sets.append(Stats.of(X, X @ theta + PLAN.noise * rng.normal(size=n)))
-        told += homogeneity(sets[0], sets[1], noise=PLAN.noise).p_value < PLAN.neighbour_level
-    assert told / 800 == pytest.approx(PLAN.power(n), abs=0.01 + 3 * 0.018)
+        rejected += homogeneity(sets[0], sets[1], noise=PLAN.noise).p_value < PLAN.neighbour_level
+    assert rejected / 800 == pytest.approx(PLAN.power(n), abs=0.01 + 3 * 0.018)
 
 
-def test_surprise_and_delay_are_what_a_simulation_finds() -> None:
-    # 200 changed users; a past of 100 observations makes 1 + xᵀA⁻¹x about 1.05.
+def test_surprise_and_delay_equal_the_simulated_ones() -> None:
+    # 200 users who change; after 100 observations 1 + xᵀA⁻¹x is about 1.05.
     rng = np.random.default_rng(1)
     delays, surprised, rewards = [], 0, 0
     for _ in range(200):
@@ -90,15 +90,15 @@ def test_surprise_and_delay_are_what_a_simulation_finds() -> None:
                 break
         assert len(policy.changes) <= changes + 1
     assert len(delays) > 190
-    # Five surprises each in some 2,200 rewards give a standard error of 2 %; stopping at an alarm
-    # favours surprises, leverage and what is learnt by mistake work against them: 15 % in all.
+    # Five surprises per user in about 2,200 rewards give a standard error of 2 %. Stopping at an
+    # alarm increases the rate of surprises; leverage and wrongly learnt rewards reduce it: 15 %.
     assert surprised / rewards == pytest.approx(PLAN.surprise, rel=0.15)
     assert np.median(delays) == pytest.approx(PLAN.delay, rel=0.25)
 
 
 @pytest.mark.parametrize("noise", [0.09, 0.15, 0.2])
-def test_delay_is_the_wait_for_enough_surprises_in_one_window(noise: float) -> None:
-    # At the plan's own chance of a surprise; 200 waits have a standard error of 7 %.
+def test_delay_is_within_a_factor_of_two_of_the_simulated_waiting_time(noise: float) -> None:
+    # With the plan's own probability of a surprise; the standard error of 200 waits is 7 %.
     plan = Plan(dim=25, noise=noise, separation=0.9)
     rng, waits = np.random.default_rng(2), []
     for _ in range(200):
@@ -112,14 +112,14 @@ def test_delay_is_the_wait_for_enough_surprises_in_one_window(noise: float) -> N
 
 
 @pytest.mark.parametrize("dim", [1, 5, 25])
-def test_one_reward_against_a_group_is_a_surprise(dim: int) -> None:
-    # Two ways to one number: ψ ~ signal · χ²₁ averaged over points, and a normal error in closed
-    # form. At the mean of ψ the first would be 0.3 off.
+def test_power_of_one_reward_against_a_group_equals_surprise(dim: int) -> None:
+    # Two ways to compute one number: ψ ~ signal · χ²₁ averaged over points, and a closed form for
+    # a normal error. With the mean of ψ, the first would be wrong by 0.3.
     plan = Plan(dim=dim, noise=0.15, separation=1.0)
     assert plan.power(1, partner=math.inf) == pytest.approx(plan.surprise, abs=0.003)
 
 
-def test_observations_needed_are_the_least() -> None:
+def test_observations_for_is_the_smallest_number_with_the_power() -> None:
     for power in (0.5, 0.9, 0.99):
         needed = PLAN.observations_for(power)
         assert needed is not None
@@ -129,13 +129,13 @@ def test_observations_needed_are_the_least() -> None:
     assert PLAN.power(against_group) < PLAN.power(against_group, partner=math.inf)
 
 
-def test_nothing_can_be_told_before_contexts_meet() -> None:
+def test_power_is_zero_while_no_direction_is_shared() -> None:
     assert PLAN.comparable_after == 3
     assert PLAN.power(2) == 0 < PLAN.power(3)
     assert Plan(dim=2, noise=1e6, separation=1e-6).observations_for(0.9) is None
 
 
-def test_the_alarm_of_the_paper() -> None:
+def test_alarm_needs_five_surprises_with_the_papers_options() -> None:
     assert PLAN.surprises_needed == 5
     assert PLAN.false_alarm < 1e-4
     assert Plan(dim=5, noise=0.15, separation=1.0, window=1).surprises_needed is None
@@ -149,6 +149,6 @@ def test_the_alarm_of_the_paper() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"dim": 0}, {"noise": 0}, {"separation": -1}, {"window": 0}, {"change_level": 2}]
 )
-def test_wrong_facts_are_refused(wrong: dict[str, float]) -> None:
+def test_options_out_of_range_raise_an_error(wrong: dict[str, float]) -> None:
     with pytest.raises(DycluError, match="expected"):
         Plan(**{"dim": 5, "noise": 0.3, "separation": 1.0, **wrong})  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from tests.properties.observations import SEEDS
 
 
 @given(SEEDS, st.integers(1, 6), st.integers(0, 9), st.integers(1, 7))
-def test_scores_are_those_of_ridge_regression(seed: int, dim: int, n: int, k: int) -> None:
+def test_scores_equal_ridge_regression_on_raw_data(seed: int, dim: int, n: int, k: int) -> None:
     rng = np.random.default_rng(seed)
     X, y, arms = rng.normal(size=(n, dim)), rng.normal(size=n), rng.normal(size=(k, dim))
     stats = Stats.of(X, y) if n else Stats.empty(dim)
@@ -32,21 +32,21 @@ def test_exploration_is_equation_two() -> None:
     assert exploration(300, 25, noise=0.09, ridge=0.1, delta=0.1) == pytest.approx(expected)
 
 
-def test_unseen_arms_are_worth_a_try() -> None:
+def test_an_arm_in_a_new_direction_is_chosen_for_its_width() -> None:
     stats = Stats.of([[1.0, 0.0]] * 50, [0.1] * 50)
     assert choose("ana", scores(stats, np.eye(2), ridge=1.0, alpha=1.0)).arm == 1
 
 
-def test_a_ridge_that_rounding_swallows_still_bounds_the_width() -> None:
+def test_width_is_correct_if_the_ridge_is_lost_in_rounding() -> None:
     x = 1e12 * np.array([1.0, 1.0, 1.0])
     arms = np.array([[1.0, 1.0, 1.0], [1.0, -1.0, 0.0]])
     answer = scores(Stats.of(x, 1.0), arms, ridge=0.1, alpha=1.0)
-    # Nothing was seen across the context: there λ alone decides.
+    # In directions orthogonal to the context, the width depends on λ only.
     assert answer.width == pytest.approx([0.0, np.sqrt(2 / 0.1)], rel=1e-3, abs=1e-3)
     assert np.isfinite(answer.theta).all()
 
 
-def test_ties_go_to_the_first() -> None:
+def test_first_best_returns_the_first_of_tied_scores() -> None:
     assert first_best(np.array([1.0, 1.0 + TIE / 2, 0.0])) == 0
     assert first_best(np.array([1.0, 1.0 + 3 * TIE, 0.0])) == 1
     assert first_best(np.array([-5.0])) == 0

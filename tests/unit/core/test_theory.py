@@ -1,4 +1,4 @@
-"""The lemmas as identities, limits and hand-made cases; `tests/statistics` counts error rates."""
+"""The lemmas: identities, limits and cases computed by hand; `tests/statistics` counts errors."""
 
 import math
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def stats_of(X: Array) -> Stats:
 def contexts(rng: np.random.Generator, dim: int) -> Array:
     """Return up to eight contexts that span some of the directions.
 
-    Small whole numbers: their ranks are beyond doubt, while normal draws may be nearly singular.
+    They are small whole numbers, whose rank is exact; normal draws could be nearly singular.
     """
     count, rank = rng.integers(1, 9), rng.integers(1, dim + 1)
     X = rng.integers(-1, 2, size=(count, rank)) @ rng.integers(-1, 2, size=(rank, dim))
@@ -49,7 +49,7 @@ def pair(seed: int) -> tuple[Array, Array, Array, Array]:
 
 
 @given(levels, dims)
-def test_threshold_and_type_one_error_undo_each_other(level: float, df: int) -> None:
+def test_type_one_error_of_the_threshold_is_the_level(level: float, df: int) -> None:
     assert theory.type_one_error(theory.threshold(level, df), df) == pytest.approx(level, rel=1e-9)
 
 
@@ -60,7 +60,7 @@ def test_threshold_of_one_direction_is_a_squared_normal_quantile(
     assert theory.threshold(level, 1) == pytest.approx(value, abs=1e-6)
 
 
-def test_without_common_directions_nothing_is_told_apart() -> None:
+def test_with_zero_df_there_are_no_rejections() -> None:
     assert theory.threshold(0.01, 0) == 0
     assert theory.type_one_error(0.0, 0) == 0
     assert theory.type_two_error(0.0, 0, 5.0) == 1
@@ -70,7 +70,7 @@ def test_without_common_directions_nothing_is_told_apart() -> None:
 
 
 @given(seeds, noises)
-def test_noncentrality_is_the_theorems_expression_on_raw_data(seed: int, noise: float) -> None:
+def test_noncentrality_equals_theorem_one_on_raw_data(seed: int, noise: float) -> None:
     X1, X2, theta1, theta2 = pair(seed)
     stacked, rewards = np.vstack((X1, X2)), np.concatenate((X1 @ theta1, X2 @ theta2))
     unexplained = rewards - stacked @ (np.linalg.pinv(stacked, rcond=1e-7) @ rewards)
@@ -84,13 +84,13 @@ def test_noncentrality_is_the_theorems_expression_on_raw_data(seed: int, noise: 
 
 
 @given(seeds)
-def test_equal_parameters_have_no_noncentrality(seed: int) -> None:
+def test_noncentrality_of_equal_parameters_is_zero(seed: int) -> None:
     X1, X2, theta, _ = pair(seed)
     assert theory.noncentrality(stats_of(X1), stats_of(X2), theta, theta, noise=0.1) == 0
 
 
 @given(seeds)
-def test_a_difference_that_one_side_never_saw_does_not_count(seed: int) -> None:
+def test_noncentrality_ignores_directions_that_one_set_has_not_observed(seed: int) -> None:
     X1, X2, theta, difference = pair(seed)
     unseen = difference - np.linalg.pinv(X2, rcond=1e-8) @ (X2 @ difference)
     assume(np.linalg.norm(unseen) > 1e-3)
@@ -111,7 +111,7 @@ def test_noncentrality_does_not_depend_on_order_units_or_rewards(seed: int) -> N
 
 
 @given(seeds)
-def test_more_data_never_hides_a_difference(seed: int) -> None:
+def test_more_data_never_reduce_the_noncentrality(seed: int) -> None:
     X1, X2, theta1, theta2 = pair(seed)
     a, b = stats_of(X1), stats_of(X2)
     before = theory.noncentrality(a, b, theta1, theta2, noise=1.0)
@@ -119,15 +119,15 @@ def test_more_data_never_hides_a_difference(seed: int) -> None:
     assert after >= before - 1e-9 * (1 + before)
 
 
-def test_what_only_the_faint_side_saw_does_not_count() -> None:
-    # Beside the loud gram the faint one drowns in rounding, but its rank is known.
-    loud, faint = stats_of(np.array([[1.0, 1.0]])), stats_of(1e-9 * np.eye(2))
-    assert (loud + faint).rank < faint.rank
-    assert theory.noncentrality(loud, faint, [1.0, -1.0], [0.0, 0.0], noise=1.0) < 1e-17
-    assert theory.type_two_bound(4.0, loud, faint, 1.0, noise=1.0) == pytest.approx(chdtr(1, 4.0))
+def test_noncentrality_ignores_directions_lost_in_rounding() -> None:
+    # In the sum, the small gram is lost in rounding, but its own rank is known.
+    large, small = stats_of(np.array([[1.0, 1.0]])), stats_of(1e-9 * np.eye(2))
+    assert (large + small).rank < small.rank
+    assert theory.noncentrality(large, small, [1.0, -1.0], [0.0, 0.0], noise=1.0) < 1e-17
+    assert theory.type_two_bound(4.0, large, small, 1.0, noise=1.0) == pytest.approx(chdtr(1, 4.0))
 
 
-def test_noncentrality_of_extreme_scales_is_a_number() -> None:
+def test_noncentrality_of_extreme_scales_is_infinite_or_zero() -> None:
     a = Stats.of([[LARGEST, 0.0]], [0.0])
     assert theory.noncentrality(a, a, [LARGEST, 0.0], [0.0, 0.0], noise=1e-150) == math.inf
     assert theory.noncentrality(a, a, [0.0, LARGEST], [0.0, 0.0], noise=1e-150) == 0
@@ -140,7 +140,7 @@ def test_type_two_error_of_one_direction_is_a_normal_interval(cut: float, psi: f
 
 
 def mixture(cut: float, df: int, psi: float) -> float:
-    """Return F(υ; df, ψ) by its series: central ones with Poisson(ψ/2) weights."""
+    """Return F(υ; df, ψ) as its series: central distributions with Poisson(ψ/2) weights."""
     j = np.arange(20 + 2 * math.ceil(psi / 2 + 12 * math.sqrt(psi / 2 + 1)))
     weights = np.exp(-psi / 2 + j * math.log(max(psi, 1e-300) / 2) - gammaln(j + 1))
     return float(weights @ chdtr(df + 2 * j, cut))
@@ -153,31 +153,31 @@ def test_type_two_error_is_a_poisson_mixture(cut: float, df: int, psi: float) ->
 
 
 @pytest.mark.parametrize("deviations", [-2.0, 0.0, 2.0])
-def test_type_two_error_of_large_noncentralities(deviations: float) -> None:
+def test_type_two_error_of_large_noncentralities_equals_its_series(deviations: float) -> None:
     cut = (math.sqrt(5e4) + deviations) ** 2
     assert theory.type_two_error(cut, 25, 5e4) == pytest.approx(mixture(cut, 25, 5e4), abs=1e-9)
 
 
 @given(levels, dims)
-def test_without_noncentrality_the_errors_add_up_to_one(level: float, df: int) -> None:
+def test_with_noncentrality_zero_both_errors_add_up_to_one(level: float, df: int) -> None:
     cut = theory.threshold(level, df)
     assert theory.type_two_error(cut, df, 0.0) == pytest.approx(1 - level, abs=1e-12)
 
 
 @given(st.floats(0, LARGEST), dims, st.floats(0), st.floats(0))
-def test_type_two_error_is_a_probability_that_falls_with_noncentrality(
+def test_type_two_error_is_a_probability_and_decreases_with_noncentrality(
     cut: float, df: int, psi: float, more: float
 ) -> None:
     low, high = sorted((psi, more))
     near, far = theory.type_two_error(cut, df, low), theory.type_two_error(cut, df, high)
-    # The normal that stands in beyond LARGEST_NONCENTRALITY is off by df/1e8 at most.
+    # The error of the normal approximation above LARGEST_NONCENTRALITY is at most df/1e8.
     assert 0 <= far <= near + df / 1e8
     assert near <= 1
 
 
 @pytest.mark.parametrize("df", [1, 25, 60])
 @pytest.mark.parametrize("deviations", [-2.0, 0.0, 2.0])
-def test_large_noncentralities_join_smoothly(df: int, deviations: float) -> None:
+def test_normal_approximation_is_continuous_at_its_limit(df: int, deviations: float) -> None:
     psi = theory.LARGEST_NONCENTRALITY
     cut = (math.sqrt(psi) + deviations) ** 2
     below = theory.type_two_error(cut, df, psi)
@@ -189,7 +189,7 @@ def test_large_noncentralities_join_smoothly(df: int, deviations: float) -> None
 
 
 @given(seeds, levels)
-def test_type_two_bound_is_one(seed: int, level: float) -> None:
+def test_type_two_bound_is_at_least_the_type_two_error(seed: int, level: float) -> None:
     X1, X2, theta1, theta2 = pair(seed)
     a, b = stats_of(X1), stats_of(X2)
     df = a.rank + b.rank - (a + b).rank
@@ -199,7 +199,7 @@ def test_type_two_bound_is_one(seed: int, level: float) -> None:
     assert exact <= theory.type_two_bound(cut, a, b, gap, noise=1.0) + 1e-9
 
 
-def test_type_two_bound_is_attained_along_the_weakest_direction() -> None:
+def test_type_two_bound_is_exact_along_the_weakest_direction() -> None:
     a, b = stats_of(np.diag([1.0, 3.0])), stats_of(np.diag([2.0, 4.0]))
     exact = theory.noncentrality(a, b, [0.7, 0.0], [0.0, 0.0], noise=0.5)
     bound = theory.type_two_bound(5.0, a, b, 0.7, noise=0.5)
@@ -207,8 +207,8 @@ def test_type_two_bound_is_attained_along_the_weakest_direction() -> None:
     assert bound == pytest.approx(theory.type_two_error(5.0, 2, exact))
 
 
-def test_type_two_bound_of_deficient_data_ignores_the_gap() -> None:
-    # Directions of which rounding leaves an eigenvalue of 1e-16 rather than 0, and a gap to match.
+def test_type_two_bound_ignores_the_gap_if_a_gram_is_rank_deficient() -> None:
+    # Through rounding the smallest eigenvalue is 1e-16 instead of 0, so the gap must be large.
     rows = np.random.default_rng(0).normal(size=(2, 3))
     whole, part = stats_of(np.eye(3)), stats_of(rows)
     for a, b in ((whole, part), (part, whole)):
@@ -221,19 +221,21 @@ def test_type_two_bound_of_deficient_data_ignores_the_gap() -> None:
 
 
 @given(st.floats(1e-3, 0.999), st.floats(1e-3, 0.999), st.integers(1, 40))
-def test_early_alarms_are_as_rare_as_promised(level: float, delta: float, entries: int) -> None:
+def test_probability_of_an_early_alarm_is_at_most_delta(
+    level: float, delta: float, entries: int
+) -> None:
     ringing = theory.alarm_threshold(level, delta=delta, entries=entries) * entries
     assert bdtrc(min(math.floor(ringing), entries), entries, level) <= delta
 
 
-def test_the_promise_on_early_alarms_is_nearly_used_up() -> None:
-    # One entry, level ½: the alarm rings at every surprise, and would at no smaller δₑ.
+def test_bound_on_early_alarms_is_nearly_sharp() -> None:
+    # One entry, level ½: the alarm rings at every surprise, but not for any smaller δₑ.
     delta = math.nextafter(math.exp(-1 / 2), 1)
     assert theory.alarm_threshold(0.5, delta=delta, entries=1) < 1
     assert theory.alarm_threshold(0.5, delta=0.6, entries=1) > 1
 
 
-def test_alarm_threshold_of_the_papers_settings() -> None:
+def test_alarm_threshold_with_the_papers_options() -> None:
     # 5 of 20 surprises are just enough: 0.25 > 0.24993.
     assert theory.alarm_threshold(0.01, delta=0.1, entries=20) == pytest.approx(0.249926, abs=1e-6)
 
@@ -242,7 +244,9 @@ windows = st.tuples(st.floats(1e-3, 0.5), st.floats(0.1, 0.5), st.floats(1e-3, 0
 
 
 @given(windows)
-def test_window_size_is_the_least_that_hoeffding_needs(options: tuple[float, float, float]) -> None:
+def test_window_size_is_the_smallest_that_hoeffdings_inequality_allows(
+    options: tuple[float, float, float],
+) -> None:
     level, excess, delta = options
     detection = level + excess
 
@@ -256,21 +260,21 @@ def test_window_size_is_the_least_that_hoeffding_needs(options: tuple[float, flo
 
 
 @given(windows)
-def test_late_alarms_are_as_rare_as_promised(options: tuple[float, float, float]) -> None:
+def test_probability_of_a_late_alarm_is_at_most_delta(options: tuple[float, float, float]) -> None:
     level, excess, delta = options
     window = int(theory.window_size(level, level + excess, delta=delta))
-    quiet = math.floor(theory.alarm_threshold(level, delta=delta, entries=window) * window)
-    assert bdtr(quiet, window, level + excess) <= delta
+    no_alarm = math.floor(theory.alarm_threshold(level, delta=delta, entries=window) * window)
+    assert bdtr(no_alarm, window, level + excess) <= delta
 
 
 @given(levels, st.floats(0, 1), st.floats(1e-9, 0.999))
-def test_no_window_notices_a_change_that_does_not_surprise(
+def test_window_size_is_unattainable_if_changes_cause_no_more_surprises(
     level: float, share: float, delta: float
 ) -> None:
     assert theory.window_size(level, share * level, delta=delta) == theory.UNATTAINABLE
 
 
-def test_a_window_too_large_to_count_is_unattainable() -> None:
+def test_window_size_beyond_all_numbers_is_unattainable() -> None:
     assert theory.window_size(1e-300, 2e-300, delta=0.1) == theory.UNATTAINABLE
 
 
@@ -278,7 +282,7 @@ def test_a_window_too_large_to_count_is_unattainable() -> None:
 
 
 @given(st.floats(0.01, 100), st.floats(0.01, 10), noises)
-def test_change_noncentrality_is_theorem_one_for_one_observation(
+def test_change_noncentrality_equals_theorem_one_for_one_observation(
     eigenvalue: float, gap: float, noise: float
 ) -> None:
     segment = stats_of(math.sqrt(eigenvalue) * np.eye(3))
@@ -287,13 +291,13 @@ def test_change_noncentrality_is_theorem_one_for_one_observation(
     assert theory.change_noncentrality(gap, eigenvalue, noise=noise) == pytest.approx(exact)
 
 
-def test_change_noncentrality_of_nothing_and_everything_known() -> None:
+def test_change_noncentrality_with_eigenvalue_zero_and_infinity() -> None:
     assert theory.change_noncentrality(1.0, 0.0, noise=1e-150) == 0
     assert theory.change_noncentrality(3.0, math.inf, noise=2.0) == 2.25
 
 
 @given(levels, st.floats(0, 1), st.floats(0, 1))
-def test_detection_lies_between_chance_and_certainty(
+def test_detection_probability_increases_from_the_level_to_one(
     level: float, portion: float, delta: float
 ) -> None:
     def detection(noncentrality: float) -> float:
@@ -311,7 +315,7 @@ def test_detection_lies_between_chance_and_certainty(
 
 
 @given(st.integers(0, 10**6), dims, st.floats(1e-6, 1), st.floats(1e-9, 0.999))
-def test_eigenvalue_bound_promises_no_more_than_the_average(
+def test_eigenvalue_bound_is_at_most_a_quarter_of_the_mean(
     count: int, dim: int, arm_eigenvalue: float, delta: float
 ) -> None:
     bound = theory.min_eigenvalue_bound(count, dim, arm_eigenvalue=arm_eigenvalue, delta=delta)
@@ -319,7 +323,7 @@ def test_eigenvalue_bound_promises_no_more_than_the_average(
 
 
 @given(st.floats(1e-6, 1e6), dims, st.floats(1e-3, 1e6), st.floats(1e-9, 0.999))
-def test_observations_needed_is_where_the_bound_is_reached(
+def test_observations_needed_is_the_first_count_that_reaches_the_bound(
     eigenvalue: float, dim: int, arm_eigenvalue: float, delta: float
 ) -> None:
     def bound(count: int) -> float:
@@ -333,14 +337,14 @@ def test_observations_needed_is_where_the_bound_is_reached(
     assert bound(needed) < bound(needed + 1) < bound(10 * needed)
 
 
-def test_observations_needed_for_nothing_little_and_too_much() -> None:
+def test_observations_needed_is_zero_small_or_unattainable() -> None:
     assert theory.observations_needed(0.0, 25, arm_eigenvalue=0.04, delta=0.1) == 0
     assert theory.observations_needed(1.0, 25, arm_eigenvalue=1e3, delta=0.1) == 3
     needed = theory.observations_needed(1.0, 25, arm_eigenvalue=1e-150, delta=0.1)
     assert needed == theory.UNATTAINABLE
 
 
-def test_the_papers_settings_are_out_of_reach_of_its_lemmas() -> None:
+def test_lemmas_give_no_guarantee_for_the_papers_settings() -> None:
     # d = 25, unit-norm contexts (λ′ = 1/25), periods of 400: see docs/decisions/003.
     eigenvalue = theory.min_eigenvalue_bound(400, 25, arm_eigenvalue=1 / 25, delta=0.1)
     psi = theory.change_noncentrality(0.9, eigenvalue, noise=0.09)
@@ -355,7 +359,9 @@ def test_the_papers_settings_are_out_of_reach_of_its_lemmas() -> None:
 
 
 @given(st.floats(1e-6, 1 - 1e-6), dims, st.floats(1e-6, 1))
-def test_neighbours_are_right_as_often_as_found(level: float, dim: int, rarest: float) -> None:
+def test_share_of_correct_neighbours_is_one_minus_level(
+    level: float, dim: int, rarest: float
+) -> None:
     psi = theory.neighbour_noncentrality(level, dim, rarest=rarest)
     cut = theory.threshold(level, dim)
     wrong = (1 - rarest) / rarest * theory.type_two_error(cut, dim, psi) / (1 - level)
@@ -366,7 +372,7 @@ def test_neighbours_are_right_as_often_as_found(level: float, dim: int, rarest: 
         assert right == pytest.approx(1 - level, rel=1e-6)
 
 
-def test_errors_rarer_than_can_be_resolved_count_as_never() -> None:
+def test_error_rates_below_the_smallest_are_replaced_by_it() -> None:
     psi = theory.neighbour_noncentrality(1e-60, 5, rarest=1e-9)
     cut = theory.threshold(1e-60, 5)
     error = theory.type_two_error(cut, 5, psi)
@@ -374,7 +380,7 @@ def test_errors_rarer_than_can_be_resolved_count_as_never() -> None:
 
 
 @given(st.floats(0.1, 200), st.floats(0.1, 2), noises)
-def test_neighbour_eigenvalue_gives_lemma_two_its_noncentrality(
+def test_neighbour_eigenvalue_gives_lemma_two_the_noncentrality(
     psi: float, separation: float, noise: float
 ) -> None:
     eigenvalue = theory.neighbour_eigenvalue(psi, noise=noise, separation=separation)
@@ -386,7 +392,7 @@ def test_neighbour_eigenvalue_gives_lemma_two_its_noncentrality(
 # --- Theorem 2: regret ----------------------------------------------------------------------------
 
 
-def test_linucb_regret_is_abbasi_yadkoris_theorem_three() -> None:
+def test_linucb_regret_equals_theorem_three_of_abbasi_yadkori() -> None:
     n, d, sigma, ridge, delta = 10**6, 5, 0.5, 2.0, 0.05
     alpha = sigma * math.sqrt(2 * math.log(1 / delta) + d * math.log(1 + n / (d * ridge)))
     expected = 4 * math.sqrt(d * n * math.log(ridge + n / d)) * (alpha + math.sqrt(ridge))
@@ -396,7 +402,7 @@ def test_linucb_regret_is_abbasi_yadkoris_theorem_three() -> None:
 
 @settings(deadline=None)
 @given(seeds, st.integers(1, 4), st.floats(1e-4, 3), st.floats(1e-3, 1))
-def test_linucb_regret_covers_the_widths_of_any_run(
+def test_linucb_regret_is_at_least_the_sum_of_widths(
     seed: int, dim: int, ridge: float, noise: float
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -410,7 +416,7 @@ def test_linucb_regret_covers_the_widths_of_any_run(
     assert widths <= theory.linucb_regret(300, dim, noise=noise, ridge=ridge, delta=0.1)
 
 
-def test_linucb_regret_is_never_worse_than_losing_every_round() -> None:
+def test_linucb_regret_is_at_most_two_per_round() -> None:
     assert theory.linucb_regret(7, 25, noise=0.1, ridge=0.1, delta=0.1) == 14
     assert theory.linucb_regret(0, 25, noise=0.1, ridge=0.1, delta=0.1) == 0
 
@@ -423,7 +429,7 @@ def bound_of(**changed: float) -> theory.RegretBound:
     return theory.regret_bound([6000, 4000], [3, 1], 25, window=20, **(options | changed))
 
 
-def test_regret_bound_is_three_sums() -> None:
+def test_regret_bound_is_the_sum_of_three_terms() -> None:
     bound = bound_of()
     learning = [theory.linucb_regret(n, 25, noise=0.09, ridge=0.1, delta=0.1) for n in (6000, 4000)]
     psi = theory.neighbour_noncentrality(0.01, 25, rarest=0.4)
@@ -435,12 +441,12 @@ def test_regret_bound_is_three_sums() -> None:
     assert bound.total == bound.learning + bound.late_detection + bound.clustering
 
 
-def test_regret_bound_promises_nothing_with_a_deaf_alarm() -> None:
+def test_regret_bound_has_probability_zero_for_large_window_delta() -> None:
     assert bound_of(window_delta=0.5).probability == theory.NO_BOUND
     assert bound_of(window_delta=0.9).probability == theory.NO_BOUND
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 one = stats_of(np.eye(2))
 
@@ -474,7 +480,7 @@ one = stats_of(np.eye(2))
         (lambda: bound_of(delta=2.0), OptionError),
     ],
 )  # fmt: skip
-def test_options_out_of_range_are_refused(
+def test_options_out_of_range_raise_an_error(
     call: Callable[[], float], error: type[DycluError]
 ) -> None:
     with pytest.raises(error, match=r"expected|cannot add"):
@@ -482,7 +488,7 @@ def test_options_out_of_range_are_refused(
 
 
 @pytest.mark.parametrize("empty", ["counts", "periods"])
-def test_a_regret_of_nobody_is_refused(empty: str) -> None:
+def test_regret_bound_without_users_raises_an_error(empty: str) -> None:
     arguments: dict[str, list[int]] = {"counts": [1], "periods": [1]} | {empty: []}
     with pytest.raises(OptionError, match=f"{empty} are empty"):
         theory.regret_bound(
