@@ -1,7 +1,7 @@
-"""Algorithm 1 as it is printed: raw histories, pseudo-inverses, one pair at a time, no shortcuts.
+"""Algorithm 1 as printed in the paper: raw histories, pseudo-inverses, one pair at a time.
 
-Slow on purpose, and written from the paper alone: it shares no code with the library but scipy's
-p-value functions. `DESIGN` settles what the print leaves open (see docs/decisions/001).
+It is slow on purpose and shares no code with the library, only scipy's functions for p-values.
+docs/decisions/001 records how ambiguous places of the paper are understood.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 @dataclass(eq=False)
 class Model:
-    """M = (A, b, H): here only H, as everything follows from it."""
+    """M = (A, b, H); only the history H is stored, A and b are computed from it."""
 
     X: list[Array] = field(default_factory=list)
     y: list[float] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Step:
-    """What one round did."""
+    """The decision and the outcome of one round."""
 
     arm: int
     surprised: bool
@@ -39,7 +39,7 @@ class Step:
 
 
 class LiteralDyClu:
-    """Algorithm 1 for users 0, 1, …; models are numbered in the order they are made."""
+    """Algorithm 1 for users 0, 1, …; models are numbered in the order of their creation."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class LiteralDyClu:
         return float(fdtrc(df, df_residual, s / sigma2 / df))
 
     def sigma2(self) -> tuple[float, float]:
-        """Return σ² and its degrees of freedom; estimated as docs/decisions/002 says."""
+        """Return σ² and its degrees of freedom; estimated as in docs/decisions/002."""
         if self.noise is not None:
             return self.noise**2, math.inf
         energy = sum(y * y for y in self.rewards) / max(len(self.rewards), 1)

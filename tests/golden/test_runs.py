@@ -1,4 +1,4 @@
-"""Runs whose figures are known: a change that was not meant shows here first."""
+"""Runs with known results, which show an unintended change of a policy's numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL = Population(
 )
 
 SHORT: dict[str, dict[str, int]] = {"adts": {"window": 20, "interval": 5}}
-"""Options beside the defaults, where these would find no change in so few rounds."""
+"""Options of policies that would detect no change in so few rounds with their defaults."""
 
 GOLDEN = {  # regret and alarms
     "uniform": (994.459317, 0),
@@ -36,14 +36,14 @@ GOLDEN_VERSION = 3
 """The `RESULT_VERSION` of these figures."""
 
 CHANGED = (
-    "the numbers of {name} changed, and stored runs do not know: if that was meant, raise "
-    "RESULT_VERSION in dyclu.sim.runs.jobs, so that sweeps make them anew, and put the new "
+    "the numbers of {name} changed, so stored results are out of date: if the change is intended, "
+    "raise RESULT_VERSION in dyclu.sim.runs.jobs, so that sweeps run again, and put the new "
     "figures and the new version here"
 )
 
 
 @pytest.mark.parametrize("name", policies.names())
-def test_small_world(name: str) -> None:
+def test_regret_and_alarms_in_a_small_world_are_unchanged(name: str) -> None:
     policy = policies.make(name, SMALL.dim, **SHORT.get(name, {}))
     found = summary(play(policy, SMALL.world(seed=1)))
     regret, alarms = GOLDEN[name]
@@ -51,13 +51,13 @@ def test_small_world(name: str) -> None:
     assert found.alarms_true + found.alarms_false == alarms, CHANGED.format(name=name)
 
 
-def test_the_figures_belong_to_the_version_of_stored_runs() -> None:
+def test_golden_figures_belong_to_the_current_result_version() -> None:
     assert RESULT_VERSION == GOLDEN_VERSION, "put the figures of the new RESULT_VERSION here"
 
 
 @pytest.mark.long
-def test_row_one_of_table_one() -> None:
-    # One seed of the whole row; seeds differ by some 3 %.
+def test_regret_in_row_one_of_table_one_equals_the_published_one() -> None:
+    # One seed of the row; results of other seeds differ by about 3 %.
     world = SETTINGS["row1"].world(seed=0)
     found = summary(play(contestant("dyclu", world), world, look=100))
     assert found.regret == pytest.approx(PUBLISHED["row1"]["dyclu"], rel=0.15)
@@ -66,8 +66,8 @@ def test_row_one_of_table_one() -> None:
 
 
 @pytest.mark.long
-def test_row_one_of_table_one_by_adts() -> None:
-    # As published but for what is kept after a change: docs/decisions/010.
+def test_regret_of_adts_in_row_one_of_table_one_equals_the_published_one() -> None:
+    # As published, except for the observations kept after a change: docs/decisions/010.
     world = SETTINGS["row1"].world(seed=0)
     found = summary(play(contestant("adts", world), world, look=2500))
     assert found.regret == pytest.approx(PUBLISHED["row1"]["adts"], rel=0.15)

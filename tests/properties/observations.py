@@ -1,4 +1,4 @@
-"""Strategies for sets of observations, the awkward ones included, and Eq. (1) from raw data."""
+"""Strategies for sets of observations, also rank-deficient ones, and Eq. (1) from raw data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 @st.composite
 def pairs(draw: st.DrawFn, *, most_dim: int = 6, most: int = 14) -> tuple[Raw, Raw]:
-    """Two sets of observations: contexts generic, repeated, collinear, whole numbers or zero."""
+    """Draw two sets of observations: contexts generic, repeated, collinear, integer or zero."""
     rng = np.random.default_rng(draw(SEEDS))
     dim = draw(st.integers(1, most_dim))
     return tuple(_raw(draw, rng, dim, most) for _ in range(2))  # type: ignore[return-value]
@@ -29,7 +29,7 @@ def _raw(draw: st.DrawFn, rng: np.random.Generator, dim: int, most: int) -> Raw:
 
 
 def contexts(rng: np.random.Generator, kind: str, n: int, dim: int) -> Array:
-    """Return n contexts whose rank is unmistakable: singular values are far from 0 or exactly 0."""
+    """Return n contexts whose rank is certain: singular values are exactly 0 or far from 0."""
     if kind == "generic":
         return rng.normal(size=(n, dim))
     if kind == "whole":
@@ -44,7 +44,7 @@ def contexts(rng: np.random.Generator, kind: str, n: int, dim: int) -> Array:
 
 
 def well_separated(*matrices: Array) -> bool:
-    """Whether every singular value is clearly zero or clearly not, so that rank has one meaning."""
+    """Return whether no singular value is between zero and clearly positive, so rank is certain."""
     for X in matrices:
         values = np.linalg.svd(X, compute_uv=False) if X.size else np.zeros(0)
         top = values.max(initial=0.0)
@@ -54,7 +54,7 @@ def well_separated(*matrices: Array) -> bool:
 
 
 def statistic_from_raw_data(one: Raw, two: Raw, noise: float) -> tuple[float, int]:
-    """Eq. (1) to the letter: design matrices and Moore-Penrose inverses of raw data."""
+    """Return Eq. (1) and df, as printed: from design matrices and Moore-Penrose inverses."""
     (X1, y1), (X2, y2) = one, two
     X12, y12 = np.vstack((X1, X2)), np.concatenate((y1, y2))
     t1, t2, t12 = (np.linalg.pinv(X) @ y for X, y in ((X1, y1), (X2, y2), (X12, y12)))

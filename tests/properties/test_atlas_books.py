@@ -1,4 +1,4 @@
-"""Atlas's books balance after every step of any life: who is where, and what each model holds."""
+"""Atlas's counters, sums and beliefs agree with each other after every reward and `forget`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NAMES = "abcdefghij"
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make what is rare in a long life common in a short one."""
+    """Change constants so that rare events are frequent in short runs."""
     for name, value in {"FIRM": 4, "UNUSED": 2, "YOUNG": 3}.items():
         monkeypatch.setattr(tracker, name, value)
 
 
 def check(policy: Atlas) -> None:
-    """Hold the books against each other."""
+    """Check that the state of users and the state of models agree."""
     books = policy._tracker
     models, users = books.models, books.users
     rows = list(users.row.values())
@@ -51,7 +51,7 @@ def check(policy: Atlas) -> None:
 
 
 def held_at_least(books: Tracker, model: int) -> float:
-    """Return what users who are there now brought to a model."""
+    """Return the number of observations that the model's present users added to it."""
     users = books.users
     guests = [row for row in users.row.values() if users.placed[row] and users.model[row] == model]
     brought = sum(users.segment(row).size for row in guests)
@@ -59,7 +59,7 @@ def held_at_least(books: Tracker, model: int) -> float:
 
 
 def context(rng: np.random.Generator, kind: int, dim: int) -> FloatArray:
-    """Return a context of one of three kinds: any, one-hot, or nearly always the same."""
+    """Return a context of one of three kinds: random, one-hot, or nearly constant."""
     if kind == 1:
         return np.asarray(np.eye(dim)[rng.integers(dim)])
     jitter = rng.normal(size=dim)
@@ -68,7 +68,7 @@ def context(rng: np.random.Generator, kind: int, dim: int) -> FloatArray:
 
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.usefixtures("busy")
-def test_the_books_balance(seed: int, tmp_path: Path) -> None:
+def test_counters_sums_and_beliefs_agree_after_every_step(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
     dim, kind = int(rng.integers(1, 6)), seed % 3
     policy = Atlas(dim, noise=None if seed % 2 else 0.1, lag=int(rng.integers(0, 6)))
@@ -91,8 +91,8 @@ def test_the_books_balance(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("busy")
-def test_somebody_who_wanders_leaves_few_models_behind() -> None:
-    """The oldest unused models are retired, but never the one somebody may have to return to."""
+def test_models_that_a_changing_user_leaves_are_retired() -> None:
+    """The oldest unused models are retired, but never one that a user may have to return to."""
     rng, dim = np.random.default_rng(1), 4
     policy = Atlas(dim, noise=0.1)
     for taste in 3.0 * rng.normal(size=(12, dim)):

@@ -1,4 +1,4 @@
-"""Evidence with a prior is what probability says it is, and Eq. (1) where the prior is wide."""
+"""Evidence is the density of the rewards, and gives Eq. (1) if the prior is wide."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def log_density(X: FloatArray, y: FloatArray, mean: FloatArray) -> float:
 
 
 @given(SEEDS, DIMS, COUNTS)
-def test_it_is_the_density_of_the_rewards(seed: int, dim: int, count: int) -> None:
+def test_log_evidence_is_the_log_density_of_the_rewards(seed: int, dim: int, count: int) -> None:
     X, y = drawn(seed, dim, count)
     mean = np.random.default_rng(seed + 1).normal(size=dim)
     stats = Stats.of(X, y)
@@ -48,7 +48,9 @@ def test_resemblance_is_symmetric(seed: int, dim: int, m: int, n: int) -> None:
 
 
 @given(SEEDS, st.integers(1, 4), COUNTS, COUNTS)
-def test_a_wide_prior_asks_the_question_of_equation_1(seed: int, dim: int, m: int, n: int) -> None:
+def test_resemblance_under_a_wide_prior_is_the_statistic_of_equation_one(
+    seed: int, dim: int, m: int, n: int
+) -> None:
     a, b = Stats.of(*drawn(seed, dim, m)), Stats.of(*drawn(seed + 1, dim, n))
     wide = 1e4
     ridge = (NOISE / wide) ** 2
@@ -62,7 +64,7 @@ def test_a_wide_prior_asks_the_question_of_equation_1(seed: int, dim: int, m: in
 
 
 @given(SEEDS, COUNTS, COUNTS)
-def test_directions_nobody_shares_tell_nothing(seed: int, m: int, n: int) -> None:
+def test_resemblance_without_common_directions_is_zero(seed: int, m: int, n: int) -> None:
     (X, y), (W, z) = drawn(seed, 3, m), drawn(seed + 1, 2, n)
     a = Stats.of(np.pad(X, ((0, 0), (0, 2))), y)
     b = Stats.of(np.pad(W, ((0, 0), (3, 0))), z)

@@ -32,7 +32,7 @@ def rotation(rng: np.random.Generator, dim: int) -> Array:
 
 @settings(max_examples=300)
 @given(pairs())
-def test_equals_equation_one_on_raw_data(two: tuple[Raw, Raw]) -> None:
+def test_statistic_equals_equation_one_on_raw_data(two: tuple[Raw, Raw]) -> None:
     assume(usable(*two))
     expected, df = statistic_from_raw_data(*two, NOISE)
     evidence = homogeneity(as_stats(two[0]), as_stats(two[1]), noise=NOISE)
@@ -42,7 +42,7 @@ def test_equals_equation_one_on_raw_data(two: tuple[Raw, Raw]) -> None:
 
 
 @given(pairs())
-def test_equals_the_formula_in_sums(two: tuple[Raw, Raw]) -> None:
+def test_statistic_equals_the_difference_of_fits(two: tuple[Raw, Raw]) -> None:
     assume(usable(*two))
     a, b = map(as_stats, two)
     both = a + b
@@ -54,7 +54,7 @@ def test_equals_the_formula_in_sums(two: tuple[Raw, Raw]) -> None:
 
 
 @given(pairs())
-def test_is_symmetric(two: tuple[Raw, Raw]) -> None:
+def test_homogeneity_is_symmetric(two: tuple[Raw, Raw]) -> None:
     assume(usable(*two))
     a, b = map(as_stats, two)
     for noise in (NOISE, None):
@@ -64,7 +64,9 @@ def test_is_symmetric(two: tuple[Raw, Raw]) -> None:
 
 
 @given(pairs(), SEEDS)
-def test_rotating_the_features_changes_nothing(two: tuple[Raw, Raw], seed: int) -> None:
+def test_rotating_the_features_does_not_change_the_statistic(
+    two: tuple[Raw, Raw], seed: int
+) -> None:
     assume(usable(*two))
     (X1, y1), (X2, y2) = two
     Q = rotation(np.random.default_rng(seed), X1.shape[1])
@@ -75,18 +77,20 @@ def test_rotating_the_features_changes_nothing(two: tuple[Raw, Raw], seed: int) 
 
 
 @given(pairs(), st.floats(1e-6, 1e6))
-def test_scaling_rewards_and_noise_changes_nothing(two: tuple[Raw, Raw], scale: float) -> None:
+def test_scaling_rewards_and_noise_does_not_change_the_p_value(
+    two: tuple[Raw, Raw], scale: float
+) -> None:
     assume(usable(*two))
     (X1, y1), (X2, y2) = two
     a, b = as_stats(two[0]), as_stats(two[1])
-    louder = as_stats((X1, y1 * scale)), as_stats((X2, y2 * scale))
+    scaled = as_stats((X1, y1 * scale)), as_stats((X2, y2 * scale))
     known, unknown = homogeneity(a, b, noise=NOISE), homogeneity(a, b)
-    assert homogeneity(*louder, noise=NOISE * scale).p_value == pytest.approx(known.p_value)
-    assert homogeneity(*louder).p_value == pytest.approx(unknown.p_value)
+    assert homogeneity(*scaled, noise=NOISE * scale).p_value == pytest.approx(known.p_value)
+    assert homogeneity(*scaled).p_value == pytest.approx(unknown.p_value)
 
 
 @given(pairs(), SEEDS)
-def test_one_observation_on_one_side_is_the_one_sample_test(
+def test_one_observation_on_one_side_gives_the_one_sample_test(
     two: tuple[Raw, Raw], seed: int
 ) -> None:
     X, y = two[0]
@@ -102,7 +106,7 @@ def test_one_observation_on_one_side_is_the_one_sample_test(
 
 
 @given(pairs())
-def test_nothing_in_common_cannot_be_told(two: tuple[Raw, Raw]) -> None:
+def test_sets_without_common_directions_cannot_be_compared(two: tuple[Raw, Raw]) -> None:
     X, y = two[0]
     a = as_stats((np.hstack((X, np.zeros_like(X))), y))
     b = as_stats((np.hstack((np.zeros_like(two[1][0]), two[1][0])), two[1][1]))
@@ -113,14 +117,14 @@ def test_nothing_in_common_cannot_be_told(two: tuple[Raw, Raw]) -> None:
 
 
 @given(pairs())
-def test_everything_is_homogeneous_with_itself_and_with_nothing(two: tuple[Raw, Raw]) -> None:
+def test_a_set_is_homogeneous_with_itself_and_with_the_empty_set(two: tuple[Raw, Raw]) -> None:
     assume(well_separated(two[0][0]))
     a = as_stats(two[0])
     assert homogeneity(a, a, noise=NOISE).p_value == pytest.approx(1)
     assert homogeneity(a, Stats.empty(a.dim), noise=NOISE).cannot_tell
 
 
-def test_chow_agrees_with_the_textbook() -> None:
+def test_chow_test_equals_the_textbook_formula() -> None:
     rng = np.random.default_rng(3)
     X1, X2 = rng.normal(size=(12, 3)), rng.normal(size=(9, 3))
     y1, y2 = rng.normal(size=12), rng.normal(size=9)
@@ -136,14 +140,14 @@ def test_chow_agrees_with_the_textbook() -> None:
     assert (evidence.df, evidence.df_residual) == (3, 15)
 
 
-def test_without_residuals_unknown_noise_cannot_tell() -> None:
+def test_unknown_noise_without_residuals_gives_no_answer() -> None:
     evidence = homogeneity(Stats.of([1.0], 0.0), Stats.of([1.0], 9.0))
     assert evidence.cannot_tell
     assert (evidence.df, evidence.df_residual, evidence.p_value) == (1, 0, CANNOT_TELL)
 
 
-def test_noiseless_rewards_are_told_apart_only_by_their_parameters() -> None:
-    # Residual and deviation are then both pure rounding, and their ratio means nothing.
+def test_noiseless_rewards_differ_only_if_their_parameters_differ() -> None:
+    # Residual and squared gap are then both only rounding errors, and their ratio is arbitrary.
     rng = np.random.default_rng(4)
     X1, X2 = rng.normal(size=(30, 4)), rng.normal(size=(30, 4))
     theta = rng.normal(size=4)
@@ -151,12 +155,12 @@ def test_noiseless_rewards_are_told_apart_only_by_their_parameters() -> None:
     other = homogeneity(Stats.of(X1, X1 @ theta), Stats.of(X2, X2 @ (theta + 0.1)))
     assert same.p_value > 0.5
     assert other.p_value < 1e-9
-    silent = homogeneity(Stats.of(X1, np.zeros(30)), Stats.of(X2, np.zeros(30)))
-    assert silent.p_value == pytest.approx(1)
+    zeros = homogeneity(Stats.of(X1, np.zeros(30)), Stats.of(X2, np.zeros(30)))
+    assert zeros.p_value == pytest.approx(1)
 
 
-def test_scales_far_apart_still_compare_what_both_have_seen() -> None:
-    # Beside b's one direction of size 4e5, a's five of size 1 leave df at 1.
+def test_sets_of_very_different_scales_are_compared_in_common_directions() -> None:
+    # b has one direction of size 4e5, a has five of size 1: df is 1.
     rng = np.random.default_rng(5)
     theta = rng.normal(size=5)
     X1, X2 = rng.normal(size=(40, 5)), 4e5 * rng.normal(size=(40, 1)) * rng.normal(size=5)
@@ -170,21 +174,21 @@ def test_scales_far_apart_still_compare_what_both_have_seen() -> None:
     assert same.p_value > 1e-3
 
 
-def test_rewards_far_from_zero_do_not_drown_the_statistic() -> None:
-    # Three quadratic forms of 1e15 would have to cancel to 3; a distance need not.
+def test_large_rewards_do_not_reduce_the_precision_of_the_statistic() -> None:
+    # The difference of three quadratic forms of 1e15 would lose all digits; a distance does not.
     rng = np.random.default_rng(6)
     theta = 1e6 * rng.normal(size=3)
     X1, X2 = rng.normal(size=(500, 3)), rng.normal(size=(500, 3))
     e1, e2 = rng.normal(size=500), rng.normal(size=500)
-    loud = homogeneity(Stats.of(X1, X1 @ theta + e1), Stats.of(X2, X2 @ theta + e2), noise=1.0)
+    large = homogeneity(Stats.of(X1, X1 @ theta + e1), Stats.of(X2, X2 @ theta + e2), noise=1.0)
     plain = homogeneity(Stats.of(X1, e1), Stats.of(X2, e2), noise=1.0)
-    assert loud.statistic == pytest.approx(plain.statistic, rel=1e-5)
+    assert large.statistic == pytest.approx(plain.statistic, rel=1e-5)
 
 
-def test_noise_may_be_told_estimated_or_left_open() -> None:
+def test_noise_can_be_a_number_a_noise_or_none() -> None:
     a, b = Stats.of([[1.0], [1.0]], [0.0, 2.0]), Stats.of([[1.0], [1.0]], [5.0, 9.0])
-    told = homogeneity(a, b, noise=2.0)
-    assert told == homogeneity(a, b, noise=Noise(4.0, math.inf))
-    left_open, estimated = homogeneity(a, b), homogeneity(a, b, noise=Noise(5.0, 2))
-    assert left_open.statistic == pytest.approx(estimated.statistic)
-    assert left_open.df_residual == estimated.df_residual == 2
+    known = homogeneity(a, b, noise=2.0)
+    assert known == homogeneity(a, b, noise=Noise(4.0, math.inf))
+    without, estimated = homogeneity(a, b), homogeneity(a, b, noise=Noise(5.0, 2))
+    assert without.statistic == pytest.approx(estimated.statistic)
+    assert without.df_residual == estimated.df_residual == 2

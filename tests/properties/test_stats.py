@@ -19,29 +19,29 @@ from tests.properties.observations import (
 
 @st.composite
 def whole_stats(draw: st.DrawFn) -> Stats:
-    """Statistics of small whole numbers, whose sums doubles hold exactly."""
+    """Draw statistics of small whole numbers, whose sums are exact in floating point."""
     rng = np.random.default_rng(draw(SEEDS))
     n = draw(st.integers(1, 9))
     return Stats.of(rng.integers(-9, 10, size=(n, 3)), rng.integers(-9, 10, size=n))
 
 
 @given(whole_stats(), whole_stats())
-def test_adding_commutes(a: Stats, b: Stats) -> None:
+def test_addition_is_commutative(a: Stats, b: Stats) -> None:
     assert a + b == b + a
 
 
 @given(whole_stats(), whole_stats(), whole_stats())
-def test_adding_associates(a: Stats, b: Stats, c: Stats) -> None:
+def test_addition_is_associative(a: Stats, b: Stats, c: Stats) -> None:
     assert (a + b) + c == a + (b + c)
 
 
 @given(whole_stats())
-def test_empty_is_neutral(a: Stats) -> None:
+def test_adding_empty_stats_changes_nothing(a: Stats) -> None:
     assert a + Stats.empty(3) == a
 
 
 @given(whole_stats(), st.integers(1, 8))
-def test_adding_is_union(a: Stats, n: int) -> None:
+def test_adding_one_by_one_equals_stats_of_all_observations(a: Stats, n: int) -> None:
     rng = np.random.default_rng(n)
     X, y = rng.integers(-9, 10, size=(n, 3)), rng.integers(-9, 10, size=n)
     one_by_one = a
@@ -51,7 +51,7 @@ def test_adding_is_union(a: Stats, n: int) -> None:
 
 
 @given(pairs())
-def test_theta_and_rank_are_those_of_the_raw_data(two: tuple[Raw, Raw]) -> None:
+def test_theta_rank_and_residual_equal_those_of_the_raw_data(two: tuple[Raw, Raw]) -> None:
     X, y = two[0]
     assume(well_separated(X))
     stats = as_stats((X, y))
@@ -73,7 +73,7 @@ def test_rank_does_not_depend_on_units(seed: int, kind: str, decades: int) -> No
     assert Stats.of(X * 10.0**decades, y).rank == Stats.of(X, y).rank
 
 
-def test_rank_survives_a_million_collinear_contexts() -> None:
+def test_rank_of_a_million_collinear_contexts_is_exact() -> None:
     rng = np.random.default_rng(1)
     direction = rng.normal(size=(2, 6))
     stats = Stats.empty(6)
@@ -90,7 +90,7 @@ def test_zero_contexts_have_rank_zero() -> None:
     assert stats.residual == stats.energy == 14.0
 
 
-def test_arrays_cannot_be_written_to() -> None:
+def test_arrays_of_stats_are_read_only() -> None:
     stats = Stats.of([1.0, 2.0], 3.0)
     with pytest.raises(ValueError, match="read-only"):
         stats.gram[0, 0] = 7
@@ -98,7 +98,7 @@ def test_arrays_cannot_be_written_to() -> None:
         stats.moment[0] = 7
 
 
-def test_nothing_given_in_is_kept() -> None:
+def test_changing_the_input_arrays_does_not_change_stats() -> None:
     X, y = np.ones((2, 2)), np.ones(2)
     stats = Stats.of(X, y)
     X[:], y[:] = 5, 5

@@ -1,7 +1,7 @@
-"""The test's probabilities are probabilities: uniform p-values, surprises as rare as promised.
+"""Error rates of the test, counted: p-values are uniform, surprises have their level.
 
-Tolerances: with n independent p-values the Kolmogorov distance to uniform exceeds 1.95/√n once in
-a thousand times; a share of expected value q has standard error √(q(1−q)/n), and 4 are allowed.
+Tolerances: the Kolmogorov distance of n independent p-values to uniform exceeds 1.95/√n with
+probability 0.001. A share with mean q has standard error √(q(1−q)/n); 4 of these are allowed.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def test_p_values_are_uniform_under_the_null(
     assert distance_to_uniform(p) < 1.95 / math.sqrt(REPEATS)
 
 
-def test_a_wrong_noise_would_be_seen() -> None:
+def test_p_values_are_not_uniform_if_the_noise_is_wrong() -> None:
     p = p_values(1, 3, (10, 10), 0.9 * NOISE)
     assert distance_to_uniform(p) > 1.95 / math.sqrt(REPEATS)
 
 
-def test_noise_pooled_over_others_gives_uniform_p_values_too() -> None:
-    # Residuals of any segment, the compared ones included, are independent of the statistic.
+def test_p_values_are_uniform_if_the_noise_is_pooled_over_all_segments() -> None:
+    # The residuals of all segments, also of those compared, are independent of the statistic.
     rng = np.random.default_rng(2)
     found = []
     for _ in range(REPEATS):
@@ -82,10 +82,12 @@ def test_noise_pooled_over_others_gives_uniform_p_values_too() -> None:
 @pytest.mark.parametrize(
     ("noise", "level"),
     [(NOISE, 0.01), (NOISE, 0.05), (None, 0.01), (None, 0.05)],
-    ids=["told 1 %", "told 5 %", "estimated 1 %", "estimated 5 %"],
+    ids=["known 1 %", "known 5 %", "estimated 1 %", "estimated 5 %"],
 )
-def test_surprises_are_as_rare_as_promised(noise: float | None, level: float) -> None:
-    # One user who never changes; the alarm is put out of reach so that the segment lives on.
+def test_rate_of_surprises_without_changes_is_the_change_level(
+    noise: float | None, level: float
+) -> None:
+    # One user who never changes; `window_delta` is so small that the alarm never rings.
     rng = np.random.default_rng(3)
     policy = DyClu(4, noise=noise, change_level=level, window_delta=1e-12)
     theta = rng.normal(size=4)
@@ -98,13 +100,13 @@ def test_surprises_are_as_rare_as_promised(noise: float | None, level: float) ->
     assert surprised / rounds == pytest.approx(level, abs=tolerance)
     assert not policy.changes
     if noise is None:
-        # Errors beyond 3 σ are cut: the variance is too small by 0.5 %, and hardly less exact.
+        # Errors above 3 σ are clipped, which makes the variance too small by 0.5 %.
         assert policy.noise == pytest.approx(NOISE, rel=0.003 + 4 / math.sqrt(2 * rounds))
 
 
-def test_neighbours_are_left_out_as_rarely_as_promised() -> None:
-    # Everybody shares one parameter; every user is compared with everybody before them. Tests with
-    # one segment in common are dependent, so only as many as there are users count as independent.
+def test_rate_of_missed_neighbours_is_the_neighbour_level() -> None:
+    # All users share one parameter; every user is compared with all earlier ones. Tests that share
+    # a segment are dependent, so the number of users counts as the number of independent tests.
     rng = np.random.default_rng(4)
     theta, level, users = rng.normal(size=3), 0.05, 400
     policy = DyClu(3, noise=NOISE, neighbour_level=level, change_level=1e-9)
@@ -118,10 +120,10 @@ def test_neighbours_are_left_out_as_rarely_as_promised() -> None:
     assert left_out / compared == pytest.approx(level, abs=4 * math.sqrt(level / users))
 
 
-def test_early_alarms_are_as_rare_as_lemma_three_says() -> None:
-    # Nobody changes, yet surprises are allowed to be frequent, so that alarms do happen. At every
-    # one time the chance of an alarm is at most that of the worst window there is, a binomial
-    # tail, which Lemma 3 bounds by δₑ. Times of one user are dependent: users count as independent.
+def test_rate_of_early_alarms_is_at_most_the_bound_of_lemma_three() -> None:
+    # No user changes, but the level is large, so that there are alarms. In every round the
+    # probability of an alarm is at most that of the worst window length, a binomial tail, which
+    # Lemma 3 bounds by δₑ. Rounds of one user are dependent; users are independent.
     level, delta, users, rounds = 0.2, 0.05, 150, 60
     worst = max(
         float(bdtrc(math.floor(k * alarm_threshold(level, delta=delta, entries=k)), k, level))

@@ -1,4 +1,4 @@
-"""Users who stay are suspected at most as often as theory.md, section 10, promises."""
+"""Users who do not change are suspected at most at the rate given in theory.md, section 10."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROUNDS, DIM, NOISE = 40_000, 4, 0.2
 
 @pytest.mark.parametrize("models", [2, 10])
 @pytest.mark.parametrize("hazard", [1e-3, 1e-2])
-def test_at_most_two_per_change_that_is_feared(models: int, hazard: float) -> None:
+def test_rate_of_false_suspicions_is_at_most_twice_the_hazard(models: int, hazard: float) -> None:
     rng = np.random.default_rng(7)
     theta = 0.3 * rng.normal(size=(models + 1, DIM))
     theta[0] = 0.0
@@ -26,6 +26,6 @@ def test_at_most_two_per_change_that_is_feared(models: int, hazard: float) -> No
         )
         if belief[1] < 0.5:
             suspicions, belief = suspicions + 1, certain.copy()
-    # Suspicions renew themselves at no more than this rate; three deviations on top.
+    # Upper bound of the mean number of suspicions, plus three standard deviations.
     most = 2 * hazard * ROUNDS / (1 - hazard)
     assert 0 < suspicions <= most + 3 * np.sqrt(most)

@@ -1,8 +1,8 @@
-"""Do the lemmas hold? Error rates counted over simulated rewards, with fixed seeds.
+"""Error rates counted over simulated rewards agree with the lemmas.
 
-A rate counted over N independent trials has a standard error of √(p(1 − p)/N). Exact rates are
-compared within 4 of them (a true statement fails with probability 6e-5 per comparison), bounds
-within 3 on the one side that matters. The seeds are fixed: the tests cannot flicker.
+A rate over N independent trials has a standard error of √(p(1 − p)/N). Exact rates must agree
+within 4 standard errors (a true statement fails with probability 6e-5 per comparison), one-sided
+bounds within 3. Seeds are fixed, so results do not vary.
 """
 
 import math
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 def standard_error(rate: float) -> float:
-    # At least one event's worth, so that a rate of exactly 0 or 1 is not compared with width 0.
+    # At least 1 / TRIALS, so that a rate of exactly 0 or 1 has a positive tolerance.
     return max(math.sqrt(rate * (1 - rate) / TRIALS), 1 / TRIALS)
 
 
@@ -35,7 +35,7 @@ def statistics(rng: np.random.Generator, X1: Array, X2: Array, means: Array) -> 
     """Return TRIALS values of Eq. (1) with noise 1, from its definition on raw data.
 
     By Pythagoras ``‖X₁(ϑ₁ − ϑ₁₂)‖² + ‖X₂(ϑ₂ − ϑ₁₂)‖²`` is the squared length of the two separate
-    fits less that of the common one.
+    fits minus that of the common fit.
     """
     Y = means + rng.normal(size=(TRIALS, len(means)))
     separate = projected(X1, Y[:, : len(X1)]) + projected(X2, Y[:, len(X1) :])
@@ -53,7 +53,7 @@ DESIGNS = {
 
 @pytest.mark.parametrize("df", [1, 2, 5])
 @pytest.mark.parametrize("level", [0.3, 0.05, 0.01])
-def test_false_alarms_are_as_frequent_as_lemma_one_says(df: int, level: float) -> None:
+def test_rate_of_type_one_errors_equals_lemma_one(df: int, level: float) -> None:
     rng = np.random.default_rng(df)
     X1, X2 = rng.normal(size=(8, 5)), np.eye(5)[:df]
     s = statistics(rng, X1, X2, np.concatenate((X1.sum(axis=1), X2.sum(axis=1))))
@@ -63,7 +63,9 @@ def test_false_alarms_are_as_frequent_as_lemma_one_says(df: int, level: float) -
 
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("size", [0.0, 0.5, 1.5])
-def test_errors_of_the_test_are_as_theorem_one_and_lemma_two_say(name: str, size: float) -> None:
+def test_rate_of_type_two_errors_equals_theorem_one_and_obeys_lemma_two(
+    name: str, size: float
+) -> None:
     dim, n1, n2, rank1, rank2 = DESIGNS[name]
     rng = np.random.default_rng(len(name))
     X1 = rng.normal(size=(n1, rank1)) @ rng.normal(size=(rank1, dim)) / 2
@@ -86,8 +88,8 @@ def test_errors_of_the_test_are_as_theorem_one_and_lemma_two_say(name: str, size
         assert missed <= bound + 3 * standard_error(bound)
 
 
-def test_lemma_two_is_sharp_where_the_difference_is_weakest() -> None:
-    # Along the common weakest direction the bound is the rate itself: any larger ψ would break it.
+def test_bound_of_lemma_two_is_exact_along_the_weakest_direction() -> None:
+    # Along the weakest direction of both grams the bound equals the rate.
     rng = np.random.default_rng(5)
     X1, X2 = np.diag([1.0, 3.0]), np.diag([2.0, 4.0])
     a, b = Stats.of(X1, np.zeros(2)), Stats.of(X2, np.zeros(2))
@@ -104,15 +106,13 @@ def test_lemma_two_is_sharp_where_the_difference_is_weakest() -> None:
         (0.01, 0.1, 20),
         (0.3, 0.2, 20),
         (0.5, 0.3, 50),
-        # As tight as Hoeffding gets: one entry rings half the time for δₑ > exp(−1/2) = 0.6065, and
-        # must not ring for any δₑ below 0.5.
+        # The tightest cases of Hoeffding's inequality: one entry rings with probability 1/2 for
+        # δₑ > exp(−1/2) = 0.6065, and must not ring for any δₑ below 0.5.
         (0.5, 0.607, 1),
         (0.5, 0.4, 1),
     ],
 )
-def test_early_alarms_are_no_more_frequent_than_lemma_three_says(
-    level: float, delta: float, entries: int
-) -> None:
+def test_rate_of_early_alarms_obeys_lemma_three(level: float, delta: float, entries: int) -> None:
     rng = np.random.default_rng(entries)
     means = rng.binomial(entries, level, size=TRIALS) / entries
     rings = float(np.mean(means > theory.alarm_threshold(level, delta=delta, entries=entries)))
@@ -120,14 +120,14 @@ def test_early_alarms_are_no_more_frequent_than_lemma_three_says(
 
 
 @pytest.mark.parametrize(("gap", "eigenvalue"), [(0.5, 4.0), (0.9, 1.0)])
-def test_changes_are_noticed_as_lemma_seven_says(gap: float, eigenvalue: float) -> None:
-    # A segment that knows a user with λ_min(A) = `eigenvalue` meets rewards that are off by `gap`.
+def test_rate_of_detected_changes_obeys_lemmas_six_and_seven(gap: float, eigenvalue: float) -> None:
+    # A segment with λ_min(A) = `eigenvalue` is tested with rewards whose mean has changed by `gap`.
     level, delta, noise = 0.01, 0.1, 0.3
     psi = theory.change_noncentrality(gap, eigenvalue, noise=noise)
     detection = theory.detection_probability(level, psi)
     window = int(theory.window_size(level, detection, delta=delta))
     rng = np.random.default_rng(window)
-    # Estimation errors are drawn anew per reward: the independence that Hoeffding asks for.
+    # A new estimation error per reward: Hoeffding's inequality needs independent surprises.
     error = rng.normal(size=(TRIALS, window)) / math.sqrt(eigenvalue)
     off = gap / noise + rng.normal(size=(TRIALS, window)) - error
     surprised = off**2 / (1 + 1 / eigenvalue) > theory.threshold(level, 1)

@@ -1,4 +1,4 @@
-"""Each kernel is what it says it is, and says the same uncompiled."""
+"""Kernels compute what their docstrings say, with the same numbers if they are not compiled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIMS = st.integers(1, 11)
 
 
 @given(SEEDS, DIMS)
-def test_products_are_those_of_numpy(seed: int, dim: int) -> None:
+def test_products_equal_those_of_numpy(seed: int, dim: int) -> None:
     rng = np.random.default_rng(seed)
     X, v = rng.normal(size=(dim + 2, dim)), rng.normal(size=dim)
     A, out = X.T @ X, np.empty(dim)
@@ -32,7 +32,7 @@ def test_products_are_those_of_numpy(seed: int, dim: int) -> None:
 
 
 @given(SEEDS, DIMS)
-def test_the_factor_is_cholesky_s(seed: int, dim: int) -> None:
+def test_factorise_returns_the_cholesky_factor(seed: int, dim: int) -> None:
     X = np.random.default_rng(seed).normal(size=(2 * dim + 1, dim))
     factor = X.T @ X
     assert kernels.linalg.factorise(factor)
@@ -40,12 +40,12 @@ def test_the_factor_is_cholesky_s(seed: int, dim: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan])
-def test_what_has_no_factor_is_refused(value: float) -> None:
+def test_factorise_returns_false_if_the_matrix_is_not_positive(value: float) -> None:
     assert not kernels.linalg.factorise(np.diag([1.0, value]))
 
 
 @given(SEEDS, DIMS)
-def test_the_posterior_is_that_of_the_textbook(seed: int, dim: int) -> None:
+def test_posterior_equals_the_textbook_formula(seed: int, dim: int) -> None:
     rng = np.random.default_rng(seed)
     X, mean = rng.normal(size=(dim + 1, dim)), rng.normal(size=dim)
     A, b, ridge = X.T @ X, rng.normal(size=dim), 0.3
@@ -56,18 +56,18 @@ def test_the_posterior_is_that_of_the_textbook(seed: int, dim: int) -> None:
     np.testing.assert_allclose(theta, np.linalg.solve(shifted, b + ridge * mean), atol=1e-9)
 
 
-def test_what_cannot_be_inverted_is_refused() -> None:
+def test_invert_returns_false_if_the_matrix_is_not_positive() -> None:
     assert not kernels.linalg.invert(-np.eye(2), 0.5, np.empty((2, 2)))
 
 
-def test_small_numbers_are_flushed() -> None:
+def test_zero_tiny_sets_small_numbers_to_zero() -> None:
     vector = np.array([3.0, -1e-41, 1e-39, -4.0])
     assert kernels.atlas.zero_tiny(vector, 1e-40) == 25.0
     assert vector.tolist() == [3.0, 0.0, 1e-39, -4.0]
 
 
 @given(SEEDS, DIMS)
-def test_the_best_arm_is_that_of_all_scores(seed: int, dim: int) -> None:
+def test_ucb_best_returns_the_best_arm_of_ucb(seed: int, dim: int) -> None:
     rng = np.random.default_rng(seed)
     X, arms, theta = rng.normal(size=(dim, dim)), rng.normal(size=(7, dim)), rng.normal(size=dim)
     inverse, mean, width = X.T @ X, np.empty(7), np.empty(7)
@@ -77,19 +77,19 @@ def test_the_best_arm_is_that_of_all_scores(seed: int, dim: int) -> None:
     assert found == (best, mean[best], width[best])
 
 
-def test_an_arm_beyond_a_variance_is_given_a_bolder_width() -> None:
+def test_width_is_multiplied_by_bold_if_the_variance_exceeds_beyond() -> None:
     arms, widths = np.array([[3.0, 0.0], [0.0, 0.5]]), np.empty(2)
     inverse = np.diag([0.2, 0.8])
     kernels.ridge.ucb(np.zeros(2), inverse, arms, 0.5, np.empty(2), widths, 0.7, 4.0)
     assert widths == pytest.approx([0.5 * 3.0 * np.sqrt(0.2), 4.0 * 0.5 * 0.5 * np.sqrt(0.8)])
 
 
-def test_the_first_of_ties_is_best() -> None:
+def test_first_best_returns_the_first_of_tied_scores() -> None:
     assert kernels.ridge.first_best(np.array([0.1, 0.5, 0.5 + 1e-12, 0.5 - 1e-12]), 1e-9) == 1
 
 
 @given(SEEDS, DIMS)
-def test_a_trusted_observation_is_followed_exactly(seed: int, dim: int) -> None:
+def test_observe_updates_sums_inverse_and_estimate(seed: int, dim: int) -> None:
     rng = np.random.default_rng(seed)
     X, x = rng.normal(size=(dim + 3, dim)), rng.normal(size=dim)
     A, b = X.T @ X + np.eye(dim), rng.normal(size=dim)
@@ -101,7 +101,7 @@ def test_a_trusted_observation_is_followed_exactly(seed: int, dim: int) -> None:
 
 
 @pytest.mark.parametrize(("most_leverage", "most_condition"), [(0.0, 1e9), (1e9, 0.0), (4.0, 1e9)])
-def test_an_observation_beyond_trust_only_adds_to_the_sums(
+def test_observe_updates_only_the_sums_if_leverage_or_condition_is_too_large(
     most_leverage: float, most_condition: float
 ) -> None:
     A, b, inverse, theta = np.eye(2), np.zeros(2), np.eye(2), np.zeros(2)
@@ -128,14 +128,12 @@ def _pair(rng: np.random.Generator, dim: int, shared: int) -> tuple[Stats, Stats
 
 
 @given(SEEDS, st.integers(2, 8), st.data())
-def test_narrow_pairs_get_the_rank_and_the_deviation_of_the_definition(
-    seed: int, dim: int, data: st.DataObject
-) -> None:
+def test_narrow_squared_gap_equals_the_definition(seed: int, dim: int, data: st.DataObject) -> None:
     rng = np.random.default_rng(seed)
     a, b = _pair(rng, dim, data.draw(st.integers(0, dim - 1)))
     gap = a.theta - b.theta
     df, either = overlap(a, b)
-    rank, value = kernels.segments.narrow_deviation(
+    rank, value = kernels.segments.narrow_squared_gap(
         a.gram.copy(),
         b.gram.copy(),
         a.seen @ gap,
@@ -144,7 +142,7 @@ def test_narrow_pairs_get_the_rank_and_the_deviation_of_the_definition(
         min(a.rank + b.rank, dim),
         ROUNDING * (dim + a.count + b.count),
     )
-    if rank < 0:  # no certificate: the definition is asked instead
+    if rank < 0:  # not certified: the library then uses the definition
         return
     assert rank == min(either, a.rank + b.rank)
     if df:
@@ -152,13 +150,13 @@ def test_narrow_pairs_get_the_rank_and_the_deviation_of_the_definition(
         assert value == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
-def test_a_generic_narrow_pair_gets_a_certificate() -> None:
-    """The fast path is taken where it should be: in a cold start, dimension 25."""
+def test_narrow_squared_gap_certifies_the_rank_of_generic_pairs() -> None:
+    """The fast path is used for short segments in 25 dimensions."""
     rng = np.random.default_rng(0)
     for first, second in ((3, 5), (12, 12), (12, 13), (20, 24)):
         a, b = (Stats.of(rng.normal(size=(n, 25)), np.zeros(n)) for n in (first, second))
         zeros, most = np.zeros(25), min(25, first + second)
-        rank, _ = kernels.segments.narrow_deviation(
+        rank, _ = kernels.segments.narrow_squared_gap(
             a.gram.copy(), b.gram.copy(), zeros, zeros, max(first, second), most, ROUNDING * 60
         )
         assert rank == most
@@ -169,7 +167,7 @@ import sys, warnings
 import numpy as np
 if {without}:
     sys.modules["numba"] = None
-with warnings.catch_warnings(record=True) as heard:
+with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import dyclu
     rng = np.random.default_rng(7)
@@ -179,7 +177,7 @@ with warnings.catch_warnings(record=True) as heard:
         arm = policy.decide(user, arms).arm
         taste = tastes[(user + (step > 160)) % 2]
         policy.learn(user, arms[arm], float(arms[arm] @ taste + 0.1 * rng.normal()))
-print([str(w.message)[:5] for w in heard], policy.changes, policy._table.total(np.arange(4)))
+print([str(w.message)[:5] for w in caught], policy.changes, policy._table.total(np.arange(4)))
 for column in (policy._table.inverse, policy._table.theta, policy._table.inverse_bound):
     print(*(v.hex() for v in column[:len(policy.segments)].ravel().tolist()))
 """
@@ -191,7 +189,7 @@ def _played(*, without: bool) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
-def test_without_numba_the_numbers_are_the_same_and_a_warning_says_why_it_is_slow() -> None:
+def test_without_numba_the_numbers_are_the_same_and_a_warning_is_given() -> None:
     compiled, plain = _played(without=False), _played(without=True)
     assert compiled.startswith("[]")
     assert "Change" in compiled
@@ -211,7 +209,7 @@ for policy in (DyClu(4), LinUCB(4), Atlas(4)):
             form.flags.writeable = False
         arm = policy.decide(step % 3, forms[step % 5]).arm
         policy.learn(step % 3, forms[step % 5][arm], float(rng.normal()))
-        policy.decide("a stranger", arms)
+        policy.decide("an unknown user", arms)
     policy.decide_many([0, 1], np.asfortranarray(rng.normal(size=(2, 5, 4))))
     policy.learn_many([0, 1], np.asfortranarray(rng.normal(size=(2, 4))), [0.0, 1.0])
 for file in kernels.__all__:
@@ -220,18 +218,18 @@ for file in kernels.__all__:
 """
 
 
-def test_however_numbers_come_each_kernel_is_compiled_once() -> None:
-    """Another memory order or a read-only flag would be another type, and seconds of compiling."""
+def test_each_kernel_is_compiled_once_for_all_forms_of_input() -> None:
+    """For another memory order or a read-only array, numba would compile again for seconds."""
     words = [sys.executable, "-c", FORMS]
-    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    types = {name: int(count) for name, count in map(str.split, told.splitlines())}
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    types = {name: int(count) for name, count in map(str.split, printed.splitlines())}
     used = {"compare", "ridge_scores", "add_sums", "ucb_many", "observe_many", "update_located"}
     assert {types[name] for name in used} == {1}
     assert {name: count for name, count in types.items() if count > 1} == {}
 
 
 @pytest.mark.parametrize("dim", [1, 2, 9, 25])
-def test_the_bound_on_the_largest_eigenvalue_is_one_and_is_narrow(dim: int) -> None:
+def test_eigenvalue_bound_is_valid_and_tight(dim: int) -> None:
     rng = np.random.default_rng(dim)
     half = rng.normal(size=(dim, dim)) * np.logspace(0, 3, dim)
     for scale in (1e-12, 1.0, 1e12):
@@ -246,7 +244,7 @@ def test_the_bound_on_the_largest_eigenvalue_is_one_and_is_narrow(dim: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_an_observation_in_a_new_direction_is_followed_to_a_generalised_inverse(seed: int) -> None:
+def test_widen_computes_a_generalised_inverse_for_a_new_direction(seed: int) -> None:
     rng = np.random.default_rng(seed)
     dim, units = 6, 10.0 ** rng.integers(-3, 4, size=6)
     A, b, inverse, theta = np.zeros((dim, dim)), np.zeros(dim), np.zeros((dim, dim)), np.zeros(dim)
@@ -267,7 +265,7 @@ def test_an_observation_in_a_new_direction_is_followed_to_a_generalised_inverse(
     np.testing.assert_allclose(inverse @ A, np.eye(dim), atol=1e-5)
 
 
-def test_nothing_is_widened_that_cannot_be_trusted() -> None:
+def test_widen_returns_false_if_the_result_would_be_inexact() -> None:
     A, b, inverse, theta = np.eye(2) * [1.0, 0.0], np.zeros(2), np.eye(2) * [1.0, 0.0], np.zeros(2)
     x = np.array([1.0, 1e-6])
     assert not kernels.segments.widen(A, b, inverse, theta, x, 1.0, 1e7)

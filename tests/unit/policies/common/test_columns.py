@@ -1,4 +1,4 @@
-"""`dyclu.columns`: rows that grow, and come back as if they had never been away."""
+"""`columns`: rows that grow, and that are the same after saving and loading."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Owner:
 
 
 @pytest.mark.parametrize("rows", [1, FIRST_ROOM, FIRST_ROOM + 1, 40, 3 * FIRST_ROOM, 200])
-def test_rows_read_back_have_the_room_of_rows_that_grew(rows: int) -> None:
+def test_restored_columns_have_the_size_of_columns_that_grew(rows: int) -> None:
     grown, restored = Owner(), Owner()
     for count in range(1, rows + 1):
         columns.make_room(grown, ONE, count)
@@ -31,19 +31,19 @@ def test_rows_read_back_have_the_room_of_rows_that_grew(rows: int) -> None:
     assert np.array_equal(restored.number, grown.number)
 
 
-def test_an_atlas_that_was_stopped_often_saves_the_same_bytes(tmp_path: Path) -> None:
-    """As many tastes as users, so that there are many young models, and room for them."""
+def test_an_atlas_that_was_often_reloaded_saves_the_same_bytes(tmp_path: Path) -> None:
+    """Every user has a taste of their own, so that Atlas makes many models and columns grow."""
     rng = np.random.default_rng(0)
     tastes = rng.normal(size=(60, 3))
-    steady: dyclu.Policy = dyclu.Atlas(3)
-    stopped: dyclu.Policy = dyclu.Atlas(3)
+    kept: dyclu.Policy = dyclu.Atlas(3)
+    reloaded: dyclu.Policy = dyclu.Atlas(3)
     for turn in range(1200):
         user, x = turn % 60, rng.normal(size=3)
         reward = float(x @ tastes[user] + 0.05 * rng.normal())
-        assert steady.learn(user, x, reward) == stopped.learn(user, x, reward)
+        assert kept.learn(user, x, reward) == reloaded.learn(user, x, reward)
         if turn % 37 == 0:
-            stopped.save(tmp_path / "stopped")
-            stopped = dyclu.load(tmp_path / "stopped")
-    steady.save(tmp_path / "steady")
-    stopped.save(tmp_path / "stopped")
-    assert (tmp_path / "steady").read_bytes() == (tmp_path / "stopped").read_bytes()
+            reloaded.save(tmp_path / "reloaded")
+            reloaded = dyclu.load(tmp_path / "reloaded")
+    kept.save(tmp_path / "kept")
+    reloaded.save(tmp_path / "reloaded")
+    assert (tmp_path / "kept").read_bytes() == (tmp_path / "reloaded").read_bytes()

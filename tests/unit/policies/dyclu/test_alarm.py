@@ -12,7 +12,9 @@ ALARM = Alarm(level=0.01, window=20, delta=0.1)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(1, 60))
-def test_rings_when_the_mean_exceeds_lemma_three(seen: list[bool], count: int) -> None:
+def test_alarm_rings_if_the_mean_exceeds_the_threshold_of_lemma_three(
+    seen: list[bool], count: int
+) -> None:
     recent: tuple[bool, ...] = ()
     for surprised in seen:
         recent = ALARM.remember(recent, surprised)
@@ -24,12 +26,12 @@ def test_rings_when_the_mean_exceeds_lemma_three(seen: list[bool], count: int) -
         assert ALARM.rings(recent, count=count) == (mean > threshold)
 
 
-def test_an_empty_segment_cannot_have_changed() -> None:
+def test_alarm_does_not_ring_for_an_empty_segment() -> None:
     assert not ALARM.rings((True,) * 20, count=0)
 
 
 @pytest.mark.parametrize(("entries", "needed"), [(1, None), (2, 2), (5, 3), (10, 4), (20, 5)])
-def test_surprises_needed(entries: int, needed: int | None) -> None:
+def test_number_of_surprises_needed_by_window_size(entries: int, needed: int | None) -> None:
     rings = [
         ALARM.rings((True,) * k + (False,) * (entries - k), count=entries)
         for k in range(entries + 1)

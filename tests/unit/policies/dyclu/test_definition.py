@@ -1,4 +1,4 @@
-"""DyClu decides what it would decide if every test were `homogeneity`, called pair by pair."""
+"""DyClu decides as if every test were a call of `homogeneity`, pair by pair."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from dyclu.sim.worlds.population import Population
 from dyclu.validation import FloatArray
 
 
-def by_definition(book: SegmentTable, mine: int, *, noise: Noise, level: float) -> Neighbours:
-    my = book.stats(mine)
+def by_definition(table: SegmentTable, mine: int, *, noise: Noise, level: float) -> Neighbours:
+    my = table.stats(mine)
     alike = [
-        id == mine or homogeneity(my, book.stats(id), noise=noise).p_value >= level
-        for id in range(len(book))
+        id == mine or homogeneity(my, table.stats(id), noise=noise).p_value >= level
+        for id in range(len(table))
     ]
     rows = np.flatnonzero(alike)
     return Neighbours(rows, np.full((len(rows), 3), -1.0))
 
 
-def surprise(book: SegmentTable, id: int, context: FloatArray, reward: float) -> tuple[float, int]:
+def surprise(table: SegmentTable, id: int, context: FloatArray, reward: float) -> tuple[float, int]:
     noise = Noise.known(1.0)
-    evidence = homogeneity(book.stats(id), Stats.of(context, reward), noise=noise)
+    evidence = homogeneity(table.stats(id), Stats.of(context, reward), noise=noise)
     return evidence.statistic, evidence.df
 
 
@@ -39,19 +39,19 @@ SMALL = Population(
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "known"),
     [
         (SMALL, True),
         (SMALL, False),
         (replace(SMALL, dim=20, rounds=40), True),
         pytest.param(replace(SETTINGS["row1"], rounds=500), True, marks=pytest.mark.long),
     ],
-    ids=["small", "noise estimated", "nobody spans the space", "row 1, 50,000 rounds"],
+    ids=["small", "noise estimated", "no segment spans the space", "row 1, 50,000 rounds"],
 )
-def test_decisions_are_those_of_the_definition(
-    setting: Population, told: bool, monkeypatch: pytest.MonkeyPatch
+def test_decisions_equal_those_made_with_the_definition_of_the_test(
+    setting: Population, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = options("dyclu", setting) | ({} if told else {"noise": None})
+    given = options("dyclu", setting) | ({} if known else {"noise": None})
     policy, literal = (DyClu(setting.dim, **given) for _ in range(2))
     changes = 0
     for turn in setting.world(seed=4):
@@ -66,4 +66,4 @@ def test_decisions_are_those_of_the_definition(
         assert outcome == expected, turn.index
         np.testing.assert_array_equal(outcome.neighbours, expected.neighbours, str(turn.index))
         changes += outcome.changed
-    assert changes or setting.dim == 20, "nothing was put to the test"
+    assert changes or setting.dim == 20, "the case did not occur"

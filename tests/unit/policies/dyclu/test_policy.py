@@ -18,7 +18,7 @@ NOISE = 0.1
 def stream(
     seed: int, dim: int, *, users: int, rounds: int, tastes: int = 3, repeats: bool = False
 ) -> Any:
-    """Yield (user, arms, means, noise): users in groups, who change at times of their own."""
+    """Yield (user, arms, means, noise); users share tastes, and each changes once."""
     rng = np.random.default_rng(seed)
     table = rng.normal(size=(12 if repeats else 400, dim))
     table /= np.linalg.norm(table, axis=1, keepdims=True)
@@ -48,18 +48,20 @@ def assert_same_steps(policy: DyClu, literal: LiteralDyClu, rounds: Any) -> list
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("dim", [3, 8])
 @pytest.mark.parametrize("noise", [NOISE, None])
-def test_does_what_algorithm_one_does(seed: int, dim: int, noise: float | None) -> None:
+def test_decisions_and_outcomes_equal_algorithm_one(
+    seed: int, dim: int, noise: float | None
+) -> None:
     rounds = stream(seed, dim, users=4, rounds=90)
     steps = assert_same_steps(DyClu(dim, noise=noise), LiteralDyClu(dim, noise), rounds)
-    # The stream must have exercised what it is there for.
+    # The stream must contain changes, surprises and users with different neighbours.
     assert any(step.changed for step in steps)
     assert any(step.surprised for step in steps)
     assert any(len(step.neighbours) < 4 for step in steps)
 
 
 @pytest.mark.parametrize("seed", [4, 5])
-def test_does_what_algorithm_one_does_when_contexts_repeat(seed: int) -> None:
-    # Twelve arms in eight dimensions: segments share contexts long before either spans the space.
+def test_decisions_and_outcomes_equal_algorithm_one_if_contexts_repeat(seed: int) -> None:
+    # Twelve arms in eight dimensions: segments share contexts before any of them spans the space.
     rounds = stream(seed, 8, users=3, rounds=50, repeats=True)
     assert_same_steps(DyClu(8, noise=NOISE), LiteralDyClu(8, NOISE), rounds)
 
@@ -83,7 +85,7 @@ def test_a_change_closes_the_segment_and_opens_an_empty_one() -> None:
         assert before.user == after.user == change.user
         assert before.closed == after.opened == change.at
     for outcome in changed:
-        # Nothing is known of the new segment: everybody is a neighbour again.
+        # The new segment is empty: all segments are neighbours again.
         assert len(outcome.neighbours) == outcome.segment + 1
 
 
@@ -109,14 +111,14 @@ def test_neighbours_are_the_homogeneous_segments() -> None:
     assert policy.neighbours(outcome.user) == tuple(expected)
 
 
-def test_a_strangers_neighbours_are_all_segments() -> None:
+def test_neighbours_of_an_unknown_user_are_all_segments() -> None:
     policy = DyClu(3, noise=NOISE)
-    assert policy.neighbours("stranger") == ()
+    assert policy.neighbours("unknown") == ()
     played(policy)
-    assert policy.neighbours("stranger") == tuple(range(len(policy.segments)))
+    assert policy.neighbours("unknown") == tuple(range(len(policy.segments)))
 
 
-def test_surprises_are_set_aside() -> None:
+def test_a_surprising_reward_is_not_added_to_the_segment() -> None:
     policy = DyClu(1, noise=0.1)
     for _ in range(30):
         policy.learn("ana", [1.0], 1.0)
@@ -128,7 +130,7 @@ def test_surprises_are_set_aside() -> None:
     assert policy.segments[0].stats == before
 
 
-def test_the_fifth_surprise_in_twenty_is_a_change() -> None:
+def test_the_fifth_surprise_in_twenty_rewards_is_a_change() -> None:
     policy = DyClu(1, noise=0.1)
     for _ in range(30):
         policy.learn("ana", [1.0], 1.0)
@@ -138,7 +140,7 @@ def test_the_fifth_surprise_in_twenty_is_a_change() -> None:
     assert [segment.stats.count for segment in policy.segments] == [30, 0]
 
 
-def test_a_young_segment_has_a_short_window() -> None:
+def test_a_short_segment_has_a_short_window() -> None:
     # Two observations give the alarm two entries and the threshold 0.01 + √(log 10 / 4) = 0.77.
     policy = DyClu(1, noise=0.1)
     for _ in range(2):
@@ -146,14 +148,14 @@ def test_a_young_segment_has_a_short_window() -> None:
     assert [policy.learn("ana", [1.0], 9.0).changed for _ in range(2)] == [False, True]
 
 
-def test_estimated_noise_finds_the_true_one() -> None:
-    # 4,800 residuals give a relative standard error of 1/√(2·4800) = 1 %; 4 of them.
+def test_estimated_noise_converges_to_the_true_noise() -> None:
+    # 4,800 residuals give a relative standard error of 1/√(2·4800) = 1 %; 4 of these are allowed.
     policy = DyClu(3)
     played(policy, users=8, rounds=600)
     assert policy.noise == pytest.approx(NOISE, rel=0.04)
 
 
-def test_before_any_residual_nothing_surprises() -> None:
+def test_rewards_do_not_surprise_before_the_first_residual() -> None:
     policy = DyClu(3)
     outcomes = [
         policy.learn("ana", x, y) for x, y in zip(np.eye(3), (1.0, 50.0, -3.0), strict=True)
@@ -162,7 +164,7 @@ def test_before_any_residual_nothing_surprises() -> None:
     assert policy.noise == pytest.approx(np.sqrt((1 + 2500 + 9) / 3))
 
 
-def test_users_may_be_anything_named() -> None:
+def test_users_can_be_any_str_or_int() -> None:
     policy = DyClu(2, noise=NOISE)
     for user in ("1", 1, "", "ana", -7, "ana ", np.int64(8), "日本"):
         policy.learn(user, [1.0, 0.0], 1.0)
@@ -190,7 +192,7 @@ def test_users_may_be_anything_named() -> None:
         ({"noise": 0}, OptionError),
         ({"noise": -0.1}, OptionError),
         ({"noise": float("nan")}, OptionError),
-        ({"noise": "loud"}, KindError),
+        ({"noise": "large"}, KindError),
         ({"noise": 1e200}, OptionError),
         ({"noise": 10**400}, OptionError),
         ({"noise": 1e-200}, OptionError),
@@ -211,13 +213,15 @@ def test_users_may_be_anything_named() -> None:
         ({"neighbour_level": None}, KindError),
     ],
 )
-def test_options_out_of_range_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
+def test_options_out_of_range_raise_an_error(
+    options: dict[str, Any], error: type[Exception]
+) -> None:
     (name,) = options
     with pytest.raises(error, match=rf"^{name} is .*expected"):
         DyClu(**{"dim": 2, **options})
 
 
-def test_saving_keeps_everything(tmp_path: Path) -> None:
+def test_a_loaded_policy_equals_the_saved_one(tmp_path: Path) -> None:
     policy = DyClu(3, window=7)
     played(policy)
     policy.save(tmp_path / "policy")
@@ -230,7 +234,7 @@ def test_saving_keeps_everything(tmp_path: Path) -> None:
     assert played(back, seed=8) == played(policy, seed=8)
 
 
-def test_numbers_of_any_size_do_no_harm() -> None:
+def test_features_and_rewards_of_any_size_give_finite_decisions() -> None:
     rng = np.random.default_rng(0)
     policy = DyClu(3)
     for _ in range(200):
@@ -241,14 +245,14 @@ def test_numbers_of_any_size_do_no_harm() -> None:
         policy.learn(decision.user, arms[decision.arm], reward)
 
 
-def test_the_width_may_be_constant() -> None:
+def test_alpha_sets_a_constant_width_factor() -> None:
     policy = DyClu(2, alpha=0.3)
     for _ in range(10):
         policy.learn("ana", [1.0, 0.0], 1.0)
     assert policy.decide("ana", [[1.0, 0.0]]).width == pytest.approx(0.3 / np.sqrt(10.1))
 
 
-def test_an_outcome_cannot_be_used_to_change_the_policy() -> None:
+def test_changing_an_outcome_does_not_change_the_policy() -> None:
     policy = DyClu(3, noise=NOISE)
     outcome = policy.learn("ana", [1.0, 0.0, 0.0], 1.0)
     outcome.neighbours[0] = 7
