@@ -1,4 +1,4 @@
-"""What `make bench` runs: how fast, how large, how soon ready; figures as ratios within one run.
+"""Benchmarks that `make bench` runs: speed, memory and start-up, as ratios within one run.
 
 Docs: ``docs/benchmarks.md``. ``python -m benchmarks --help`` lists the groups.
 """

@@ -9,7 +9,7 @@ LIBRARIES = ("OMP", "OPENBLAS", "MKL", "BLIS", "VECLIB_MAXIMUM", "NUMEXPR", "NUM
 
 
 def main() -> int:
-    """Let every library compute on one thread, which it must be told before it is imported."""
+    """Run the benchmarks with one thread per library; this must be set before the imports."""
     os.environ |= {f"{library}_NUM_THREADS": "1" for library in LIBRARIES}
     from benchmarks.command import run
 

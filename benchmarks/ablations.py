@@ -1,9 +1,9 @@
-"""What each idea of Atlas buys: the policy without it, on the same streams.
+"""What each part of Atlas gains: regret without it, on the same streams.
 
 ``python -m benchmarks.ablations`` prints the table of ``docs/results/atlas.md``. The settings are
 the tastes and the noise of rows of Table 1, with row 4's periods, so that short runs have many
 changes. Every variant also plays in ``dyclu reproduce table1 --policies
-atlas,benchmarks.ablations:HardSwitch`` (there the noise is told to ``atlas`` alone).
+atlas,benchmarks.ablations:HardSwitch`` (there only ``atlas`` is told the noise).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from dyclu.sim.worlds.paper import SETTINGS
 from dyclu.validation import FloatArray
 
 ROWS, USERS, ROUNDS, COLD = ("row1", "row3", "row9"), 50, 400, 40
-"""Whose tastes and noise; users; rounds of each; how many of these count as the cold start."""
+"""Settings for tastes and noise; users; rounds per user; how many of them are the cold start."""
 
 LEVEL = 0.01
-"""At which the plain test tells two segments apart, as DyClu does."""
+"""Level of the plain test, as in DyClu."""
 
 
-class PlainChart(Tracker):
-    """Puts a segment to the model it resembles most by Eq. (1), nobody where that cannot tell."""
+class PlainTracker(Tracker):
+    """Assigns a segment to the model most similar by Eq. (1), to none if the test cannot tell."""
 
     def _chances(self, row: int) -> FloatArray:
         users, models = self.users, self.models
@@ -55,8 +55,8 @@ class PlainChart(Tracker):
         return best
 
 
-class HardChart(Tracker):
-    """Believes in the likeliest model alone, and lets a suspect change to it at once."""
+class HardTracker(Tracker):
+    """Uses only the most likely model; a suspected user changes to it at once."""
 
     def view(self, row: int) -> tuple[FloatArray, FloatArray, float]:
         models, users = self.models, self.users
@@ -80,7 +80,7 @@ class PlainTest(Atlas):
 
     def __init__(self, dim: int, *, noise: float | None = None) -> None:
         super().__init__(dim, noise=noise)
-        self._tracker = _tracker(PlainChart, self)
+        self._tracker = _tracker(PlainTracker, self)
 
 
 class HardSwitch(Atlas):
@@ -88,7 +88,7 @@ class HardSwitch(Atlas):
 
     def __init__(self, dim: int, *, noise: float | None = None) -> None:
         super().__init__(dim, noise=noise)
-        self._tracker = _tracker(HardChart, self)
+        self._tracker = _tracker(HardTracker, self)
 
 
 VARIANTS: dict[str, Callable[..., Atlas]] = {
@@ -106,7 +106,7 @@ def _tracker(kind: type[Tracker], policy: Atlas) -> Tracker:
 
 
 def _stats(gram: FloatArray, moment: FloatArray, count: float) -> Stats:
-    """Return sums for the test; with the noise told it does not use the energy."""
+    """Return sums for the test, which does not use the energy if the noise is known."""
     return Stats(gram, moment, 0.0, max(round(count), 0))
 
 
@@ -118,7 +118,7 @@ def regret(make: Callable[..., Atlas], row: str, seed: int, users: int) -> tuple
 
 
 def main() -> None:
-    """Print regret, cold start and whole, of every variant in every setting."""
+    """Print the regret (cold start, whole run) of every variant in every setting."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--users", type=int, default=USERS)

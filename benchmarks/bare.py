@@ -1,7 +1,7 @@
-"""The yardstick: LinUCB as one would write it in NumPy in ten minutes, and no faster or slower.
+"""The reference for speed: a simple LinUCB in NumPy, as one would write it in ten minutes.
 
-One model per user, rank-one updates, a constant exploration. No clustering, no changes, no checks
-of the input, no ties, nothing to look at or to save.
+One model per user, rank-one updates, constant exploration. It does not cluster, detect changes,
+check input, break ties, or save anything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Bare:
         self.models: dict[int, tuple[FloatArray, FloatArray]] = {}
 
     def serve(self, turns: Sequence[Turn]) -> list[int]:
-        """Choose and learn, turn by turn, and return what was chosen."""
+        """Choose and learn, turn by turn; return the chosen arms."""
         models, chosen = self.models, []
         for user, arms, rewards in turns:
             if user not in models:
@@ -48,5 +48,5 @@ class Bare:
         return chosen
 
     def steps(self, turns: Sequence[Turn]) -> list[Step]:
-        """Return what it takes to serve the turns, in slices."""
+        """Return the steps that serve the turns, one per slice."""
         return [partial(self.serve, part) for part in slices(turns)]

@@ -1,4 +1,4 @@
-"""The command: which groups to run, and where their results go."""
+"""``python -m benchmarks``: run groups of benchmarks and write their results."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ GROUPS: Mapping[str, Callable[[Effort], Results]] = {
     "million": crowd.run_million,
     "peers": peers.run,
 }
-"""What can be run, by name."""
+"""The groups, by name."""
 
 EXTRA = ("million", "peers")
-"""What is run only if it is named."""
+"""Groups that run only if they are named."""
 
 CACHE = Path(__file__).parent.parent / ".bench-cache"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run what the arguments ask for, and return the exit status."""
+    """Run the groups that the arguments name; return the exit status."""
     asked = _parser().parse_args(arguments)
     check_writable(asked.out)
     effort = Effort(quick=asked.quick, cache=asked.cache)
@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     for name in asked.groups or [name for name in GROUPS if name not in EXTRA]:
         found[name] = GROUPS[name](effort)
         _print(found[name])
-        # After every group: a run that is interrupted keeps what it has found.
+        # After every group, so that an interrupted run keeps its results.
         write(found, asked.out, quick=asked.quick)
     print(f"\nEverything measured is in {asked.out}.")
     return 0

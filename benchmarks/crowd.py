@@ -1,8 +1,8 @@
-"""Atlas among many: what a round costs, what a user weighs, how long a file takes.
+"""Atlas with many users: time per round, memory per user, time to save and load.
 
-A thousand users are grown, one hundred after the other; larger crowds are copies of those who are
-located, under other names, made in the saved file. That is what growing them would give, and takes
-seconds.
+A thousand users are simulated, one hundred after the other. Larger crowds are copies of the located
+users under other names, made in the saved file. The result is the same as simulating them, but
+takes only seconds.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ FEW, MANY, MILLION = 1_000, 100_000, 1_000_000
 STRANGERS = 20_000
 QUICK_FEW, QUICK_MANY = 40, 400
 ROUNDS = 60
-"""Rounds of a user, by which nearly everybody is located."""
+"""Rounds per user, after which nearly all users are located."""
 
 TOGETHER = 100
-"""Users who come by at the same time, while the crowd is grown."""
+"""Users who are simulated at the same time."""
 
 LAST = 6_000
 MOST_COST, MOST_BYTES, MOST_SECONDS, MOST_GIB = 1.5, 2_048.0, 5.0, 3.0
@@ -46,7 +46,7 @@ GIB = 2.0**30
 
 
 def run(effort: Effort) -> Results:
-    """Measure a crowd of a hundred thousand beside one of a thousand."""
+    """Compare a hundred thousand users with a thousand."""
     few, many = (QUICK_FEW, QUICK_MANY) if effort.quick else (FEW, MANY)
     world = population(few, ROUNDS).world(seed=0)
     with TemporaryDirectory() as folder:
@@ -72,7 +72,7 @@ def run(effort: Effort) -> Results:
 
 
 def run_million(effort: Effort) -> Results:
-    """Weigh a process that holds a million located users, while it loads, serves and saves them."""
+    """Measure the memory of a process that loads, serves and saves a million located users."""
     few, many = (QUICK_FEW, QUICK_MANY) if effort.quick else (FEW, MILLION)
     world = population(few, ROUNDS).world(seed=0)
     with TemporaryDirectory() as folder:
@@ -95,7 +95,7 @@ def run_million(effort: Effort) -> Results:
 
 
 def grown(world: World) -> Atlas:
-    """Return a policy that knows where every user of a world is."""
+    """Return a policy that has learnt all rounds of a world."""
     policy = Atlas(world.setting.dim, noise=world.setting.noise)
     for turn in waves(world, TOGETHER):
         arm = policy.decide(turn.user, turn.arms).arm
@@ -104,7 +104,7 @@ def grown(world: World) -> Atlas:
 
 
 def copied(saved: Saved, like: Ids) -> Saved:
-    """Return a saved policy whose users, named by number, are like these numbers of its own."""
+    """Return a saved policy in which user `i` is a copy of user ``like[i]``."""
     arrays, users = dict(saved.arrays), len(like)
     rows = arrays["user_row"][like]
     for name in ("model", "home", "since", "seat", "placed", "ledger"):
@@ -121,7 +121,7 @@ def copied(saved: Saved, like: Ids) -> Saved:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crowd:
-    """A policy on disk, and which of the grown users each of its users is like."""
+    """A policy on disk, and the simulated user of which each of its users is a copy."""
 
     path: Path
     like: Ids

@@ -1,6 +1,6 @@
-"""A bare endpoint that scores arms: what a decision costs before it is durable, or even checked.
+"""A minimal endpoint that scores arms, without checks or storage: the reference for the service.
 
-``python -m benchmarks.endpoint PORT DIM`` is Starlette and msgspec as they come, and LinUCB.
+``python -m benchmarks.endpoint PORT DIM`` runs Starlette and msgspec with LinUCB.
 """
 
 from __future__ import annotations

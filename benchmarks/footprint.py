@@ -1,6 +1,6 @@
-"""``python -m benchmarks.footprint SEGMENTS``: by how much a process grows with its segments.
+"""``python -m benchmarks.footprint SEGMENTS``: memory growth of a process per segment.
 
-Users come one after the other, each for as long as it takes to be told apart from the others.
+Users come one after the other, each until the test can tell them apart.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from benchmarks.history import USERS, population
 from benchmarks.turns import Turn, serve, turn
 
 STATUS = Path("/proc/self/statm")
-"""Where Linux says how large a process is; other systems are not asked."""
+"""File in which Linux reports the memory of a process; other systems do not have it."""
 
 ROUNDS = 30
-"""Rounds of a user, more than there are features."""
+"""Rounds per user: more than there are features."""
 
 
 def main(segments: int) -> None:
-    """Print the growth in bytes of a process that learns of so many users, as JSON."""
+    """Print by how many bytes the process grows while it learns from so many users, as JSON."""
     dim, turns = _turns()
     serve(dyclu.DyClu(dim, noise=0.09), turns)
     policy = dyclu.DyClu(dim, noise=0.09)
@@ -36,7 +36,7 @@ def main(segments: int) -> None:
 
 
 def resident() -> int:
-    """Return the bytes of memory this process occupies."""
+    """Return the resident memory of this process, in bytes."""
     pages = int(STATUS.read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

@@ -1,4 +1,4 @@
-"""A round must cost the same however long everybody has lived."""
+"""The cost of a round must not grow with the number of rounds learnt."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from dyclu.sim.worlds import paper
 from dyclu.sim.worlds.population import Population, World
 
 AGES = (1_000, 3_000, 10_000, 30_000, 100_000)
-"""Rounds lived, of all users together."""
+"""Rounds learnt before a measurement, of all users together."""
 
 WINDOW = 1_998
-"""Rounds over which the cost at an age is taken, a multiple of the slices."""
+"""Rounds that are timed at each age: a multiple of the number of slices."""
 
 USERS = 20
 MOST = 1.10
-"""The cost of a round at the oldest age, in units of that at the youngest."""
+"""Largest allowed ratio of the cost of a round at the last age to that at the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """A policy at some age, on disk, and what happens next."""
+    """A policy at some age, on disk, and the turns that follow."""
 
     saved: Path
     segments: int
@@ -39,7 +39,7 @@ class Moment:
 
 
 def run(effort: Effort) -> Results:
-    """Let one policy grow old among users who never change, and measure it at several ages."""
+    """Measure one policy after several numbers of rounds; its users never change."""
     ages = AGES[:2] if effort.quick else AGES
     world = population(max(ages) + WINDOW).world(seed=0)
     with TemporaryDirectory() as folder:
@@ -60,7 +60,7 @@ def run(effort: Effort) -> Results:
 
 
 def population(rounds: int) -> Population:
-    """Return a population that lasts so many rounds and in which nobody changes."""
+    """Return a population of so many rounds in which no user changes."""
     each = math.ceil(rounds / USERS)
     never = paper.NEVER
     return Population(users=USERS, parameters=5, rounds=each, shortest=never, longest=never)

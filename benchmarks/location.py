@@ -1,7 +1,7 @@
-"""``python -m benchmarks.location``: how many rewards it takes Atlas to find out where somebody is.
+"""``python -m benchmarks.location``: how many rewards Atlas needs to locate a user.
 
-A population of ten tastes, of whom nobody changes, arrives in waves of a thousand, or of another
-size: with ``--wave 10000`` all of them at once.
+The users have ten tastes and do not change. They arrive in waves of a thousand, or of another size;
+with ``--wave 10000`` all arrive at once.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ REPORT_EVERY = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Where the users of a world came to be.
+    """How the users of a world were located.
 
     Attributes
     ----------
     rewards : array of shape (users,)
-        How many rewards of theirs it took to locate them on the right model; infinite if never.
+        Number of rewards until the user was located on the right model; infinite if never.
     right, located : bool arrays of shape (users,)
-        Whether they are on the right model at the end, and whether on any.
+        Whether the user is on the right model at the end, and whether on any model.
     """
 
     rewards: FloatArray
@@ -42,7 +42,7 @@ class Found:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print how it went for the users after the first wave."""
+    """Print the results of the users after the first wave."""
     asked = _parser().parse_args(arguments)
     world = population(asked.users, ROUNDS).world(seed=0)
     found = locate(world, asked.wave)
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def table(found: Found, first: int, title: str) -> Table:
-    """Return what is known of the users after the first ones."""
+    """Return the results of all but the first users as a table."""
     rewards = np.minimum(found.rewards[first:], ROUNDS + 1)
     tenth, median, nine = (f"{value:.0f}" for value in np.quantile(rewards, (0.1, 0.5, 0.9)))
     shares = {"right": found.right[first:], "located": found.located[first:]}
@@ -64,18 +64,18 @@ def table(found: Found, first: int, title: str) -> Table:
             ("on the right model at the end", right),
             ("located at the end", located),
         ),
-        note=f"{ROUNDS} rounds each, noise told. Users but the first {first:,}; who never gets "
-        f"there counts as {ROUNDS + 1}. The right model is that whose estimate is closest.",
+        note=f"{ROUNDS} rounds each, noise told. Without the first {first:,} users; never "
+        f"counts as {ROUNDS + 1}. The right model is the one with the closest estimate.",
     )
 
 
 def population(users: int, rounds: int) -> Population:
-    """Return a population in which nobody changes."""
+    """Return a population in which no user changes."""
     return Population(users=users, rounds=rounds, shortest=paper.NEVER, longest=paper.NEVER)
 
 
 def waves(world: World, size: int) -> Iterator[Round]:
-    """Yield the rounds of so many users at a time, each wave with all of its rounds."""
+    """Yield the rounds wave by wave: all rounds of the first `size` users, then of the next."""
     starts = range(0, world.setting.users, size)
     for start, pools, noises in zip(
         starts, world.pools.spawn(len(starts)), world.noises.spawn(len(starts)), strict=True
@@ -87,7 +87,7 @@ def waves(world: World, size: int) -> Iterator[Round]:
 
 
 def locate(world: World, size: int) -> Found:
-    """Play a world in waves, and note when each user is located."""
+    """Play a world in waves, and record when each user is located."""
     policy = Atlas(world.setting.dim, noise=world.setting.noise)
     rewards = np.full(world.setting.users, np.inf)
     with progress_bars() as progress:
@@ -99,16 +99,16 @@ def locate(world: World, size: int) -> Found:
                 rewards[turn.user] = turn.time + 1
             if count % REPORT_EVERY == 0:
                 tell(count)
-    everybody = range(world.setting.users)
+    all_users = range(world.setting.users)
     return Found(
         rewards=rewards,
-        right=np.array([is_right(policy, world, user) for user in everybody]),
-        located=np.array([policy.locate(user).located for user in everybody]),
+        right=np.array([is_right(policy, world, user) for user in all_users]),
+        located=np.array([policy.locate(user).located for user in all_users]),
     )
 
 
 def is_right(policy: Atlas, world: World, user: int) -> bool:
-    """Tell whether a user is located on the model closest to their taste."""
+    """Return whether a user is located on the model closest to their taste."""
     where = policy.locate(user)
     if not where.located:
         return False

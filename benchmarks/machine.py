@@ -1,4 +1,4 @@
-"""What figures were taken on."""
+"""The machine and the versions with which figures were measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes per segment and per user; saving and loading."""
+"""Bytes per segment and per user; time to save and load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import cast
 
 import dyclu
-from benchmarks.books import NOISE, grown
+from benchmarks.drawn_segments import NOISE, grown
 from benchmarks.footprint import STATUS
 from benchmarks.results import Effort, Results, Row, Target
 from benchmarks.stage import Stage, row_one
@@ -25,18 +25,18 @@ from dyclu.storage import Saved, read, write
 ROOT = Path(__file__).parent.parent
 DOUBLE = 8
 MOST = 3.0
-"""Memory of a segment, in units of a gram's d² doubles."""
+"""Largest allowed memory of a segment, in units of a gram's d² doubles."""
 
 ROOMS = (500, 550)
-"""SegmentTable by which the arrays' room is filled to different degrees."""
+"""Numbers of segments that fill the spare rows of the arrays to different degrees."""
 
 QUICK_ROOMS = (15,)
 LARGE = 10_000
-"""SegmentTable of the book that is saved and loaded, beside row 1's."""
+"""Number of segments in the table that is saved and loaded, besides that of row 1."""
 
 
 def run(effort: Effort) -> Results:
-    """Weigh what policies hold, in their arrays, in the process and on disk."""
+    """Measure the size of policies: in arrays, in the process and on disk."""
     stage = row_one(effort, ["dyclu", "linucb"])
     held = (
         _in_arrays(stage, "dyclu", "segment"),
@@ -69,16 +69,16 @@ def _in_arrays(stage: Stage, name: str, noun: str) -> Row:
 def _remembering(stage: Stage) -> Row:
     policy = stage.policy("dyclu")
     serve(policy, stage.turns)
-    book = cast(DyClu, policy).table
-    columns = sum(array.nbytes for array in book.dump()[1].values())
-    memories = sum(array.nbytes for array in book.bounds.values())
+    table = cast(DyClu, policy).table
+    columns = sum(array.nbytes for array in table.dump()[1].values())
+    memories = sum(array.nbytes for array in table.bounds.values())
     sums = sum(
         kept.sums.gram.nbytes + kept.rows.nbytes
-        for kept in book.closed_parts.values()
+        for kept in table.closed_parts.values()
         if len(kept.rows)
     )
-    name = f"dyclu, remembering, per segment of {len(book)}"
-    return _bytes(name, (columns + memories + sums) / len(book), book.dim)
+    name = f"dyclu, remembering, per segment of {len(table)}"
+    return _bytes(name, (columns + memories + sums) / len(table), table.dim)
 
 
 def _resident(segments: int) -> Row:
@@ -119,8 +119,8 @@ def _file(path: Path, copy: Path, effort: Effort) -> Iterable[Row]:
     yield _bytes(f"file, per segment of {count:,}", path.stat().st_size / count, dim)
 
 
-def _write(path: Path, book: SegmentTable) -> None:
-    write(path, Saved("DyClu", {"dim": book.dim, "noise": NOISE}, *book.dump()))
+def _write(path: Path, table: SegmentTable) -> None:
+    write(path, Saved("DyClu", {"dim": table.dim, "noise": NOISE}, *table.dump()))
 
 
 def _target(row: Row) -> Target:

@@ -1,15 +1,17 @@
-"""Other libraries on the same stream, where the task can be expressed in them.
+"""Other libraries on the same stream, as far as they can express the task.
 
-- *MABWiser* knows arms by name, with a model each and one context for all. Here arms are vectors
-  with one model per user: a bandit of a single arm per user, asked for its upper confidence bounds
-  at all vectors, is exactly that LinUCB. It decides alike, and refactors at every reward.
-- *river* has Bayesian linear regression. Its predictive variance is ``1/β + xᵀ(αI + βΣxxᵀ)⁻¹x``;
-  with ``β = 1`` and ``α = λ`` the width of LinUCB follows from it. It decides alike, over dicts.
+- *MABWiser* has named arms with one model each, and one context for all. Here arms are vectors, and
+  there is one model per user. A bandit with a single arm per user, asked for its upper confidence
+  bounds at all vectors, is exactly this LinUCB. It makes the same decisions, and factorises at
+  every reward.
+- *river* has Bayesian linear regression. Its predictive variance is
+  ``1/β + xᵀ(αI + βΣxxᵀ)⁻¹x``; with ``β = 1`` and ``α = λ`` the width of LinUCB follows from it. It
+  makes the same decisions, on dicts.
 - *Vowpal Wabbit* learns by gradient steps, with a weight per user and feature and SquareCB's
-  exploration: the same task, but another method, linear in d where the others are quadratic. It
-  takes its examples as text; what writing that costs is shown by a second run that has it ready.
+  exploration: the same task with another method, linear in d where the others are quadratic. It
+  takes examples as text; a second run has the text prepared, which shows the cost of writing it.
 
-None of them shares data between users or notices a change; DyClu does both in its time.
+None of them shares data between users or notices a change; DyClu's time includes both.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ QUICK = Population(users=4, parameters=2, rounds=30, shortest=10, longest=20)
 
 
 class Peer(Protocol):
-    """Somebody who serves turns, and says what they chose."""
+    """A library that serves turns and returns the chosen arms."""
 
     def serve(self, turns: Sequence[Turn]) -> list[int]: ...
 
@@ -136,7 +138,7 @@ def _drawn(chances: Sequence[float], at: float) -> int:
 
 
 def peers(turns: Sequence[Turn]) -> dict[str, Callable[[], Peer]]:
-    """Return who is installed."""
+    """Return the libraries that are installed."""
     known: dict[str, Callable[[], Peer]] = {
         "mabwiser": MabWiser,
         "river": River,
@@ -147,7 +149,7 @@ def peers(turns: Sequence[Turn]) -> dict[str, Callable[[], Peer]]:
 
 
 def run(effort: Effort) -> Results:
-    """Let libraries serve the same users, all from the beginning."""
+    """Let all libraries serve the same users, each from the beginning."""
     world = (QUICK if effort.quick else SETTING).world(seed=0)
     turns = list(map(turn, world))
     found = peers(turns)
@@ -201,7 +203,7 @@ def _quality(
 
 
 def regret(arms: Sequence[int], turns: Sequence[Turn]) -> float:
-    """Return what the choices gave away; all arms of a turn share its noise."""
+    """Return the regret of the choices; all arms of a turn share its noise."""
     return sum(
         float(one.rewards.max() - one.rewards[arm]) for arm, one in zip(arms, turns, strict=True)
     )

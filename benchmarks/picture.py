@@ -17,14 +17,14 @@ TITLES = {
     "features": "One segment against 1,000",
     "rounds lived": "A round of DyClu, as it grows old",
 }
-"""What the curves show."""
+"""Titles of the panels, by curve."""
 
 PANEL = 2.2
 """Height of a panel, in inches."""
 
 
 def curves(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the points of each curve among the figures."""
+    """Return the rows that belong to each curve."""
     named: dict[str, list[Row]] = {}
     for row in rows:
         if row.curve:
@@ -33,7 +33,7 @@ def curves(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def growth(named: dict[str, list[Row]]) -> Figure:
-    """Draw each curve in a panel of its own, medians and the spread of repetitions."""
+    """Draw one panel per curve: medians, and the range of the repetitions."""
     with drawing():
         figure = canvas(PANEL * len(named))
         panels = figure.subplots(len(named), squeeze=False)[:, 0]

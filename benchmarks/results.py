@@ -1,4 +1,4 @@
-"""What a group of benchmarks finds, before it is a table, a file or a picture."""
+"""Results of a group of benchmarks; other modules make tables, files and pictures of them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much work a run of the suite may be.
+    """Size of a run of the benchmarks.
 
     Attributes
     ----------
     quick : bool
-        Small sizes, to see that everything runs; the figures mean nothing.
+        Small sizes, to check that everything runs; the figures mean nothing.
     cache : Path
-        Folder for what takes long to make and is the same every time.
+        Folder for states that take long to compute and are the same every time.
     """
 
     quick: bool
@@ -25,7 +25,7 @@ class Effort:
 
     @property
     def repetitions(self) -> int:
-        """How often everything is measured."""
+        """Number of measurements of each figure."""
         return 1 if self.quick else 5
 
 
@@ -36,15 +36,15 @@ class Row:
     Attributes
     ----------
     name, unit : str
-        What was measured, and in what.
+        What was measured, and its unit.
     values : tuple of float
         One per repetition.
     ratios : tuple of float
-        Each value by that of the reference in the same repetition; empty if there is none.
+        Each value divided by the reference's in the same repetition; empty if there is none.
     curve : str
-        The growth curve this is a point of, if it is one.
+        Name of the growth curve to which the point belongs, if any.
     at : float or None
-        Where on the curve.
+        Position on the curve.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Row:
 
     @property
     def median(self) -> float:
-        """The figure."""
+        """The median of the values."""
         return statistics.median(self.values)
 
     @property
@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a figure ought to be.
+    """A limit that a figure should meet.
 
     >>> Target(name="quick enough", value=0.8, sense="at most", limit=1.0, unit="s").met
     True
@@ -81,26 +81,26 @@ class Target:
 
     @property
     def met(self) -> bool:
-        """Whether it is."""
+        """Whether the value meets the limit."""
         return self.value >= self.limit if self.sense == "at least" else self.value <= self.limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What a group found.
+    """Results of one group.
 
     Attributes
     ----------
     title : str
-        The question it answers.
+        Heading of the table.
     against : str
-        What the ratios are taken to.
+        What the ratios refer to: heading of their column.
     rows : tuple of Row
         The figures.
     targets : tuple of Target
-        What they ought to be.
+        The limits that figures should meet.
     notes : tuple of str
-        What a reader should know of them.
+        Remarks for the reader.
     """
 
     title: str
@@ -111,7 +111,7 @@ class Results:
 
 
 def by_repetition(values: tuple[float, ...], reference: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the ratio of each repetition.
+    """Return the ratios, one per repetition.
 
     >>> by_repetition((2.0, 3.0), (4.0, 3.0))
     (0.5, 1.0)

@@ -1,4 +1,4 @@
-"""Rounds per second: every policy at the end of row 1, against a bare NumPy LinUCB."""
+"""Rounds per second: every policy at the end of row 1, compared with a bare NumPy LinUCB."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ BLOCK = 100
 BLOCKS = {name: f"{name}, blocks of {BLOCK}" for name in ("linucb", "atlas")}
 
 LEAST = {"dyclu": 0.30, "atlas": 0.8, "linucb": 0.8, BLOCKS["linucb"]: 2.0}
-"""The least speed, in units of the bare loop's."""
+"""Least speed, in units of the bare loop's speed."""
 
 
 def run(effort: Effort) -> Results:
-    """Let everybody serve the last rounds of row 1."""
+    """Let all policies serve the last rounds of row 1."""
     names = (*policies.names(), "oracle")
     stage = row_one(effort, names)
     contestants: dict[str, Contestant] = {
@@ -69,8 +69,8 @@ def _target(name: str, ratio: float, least: float) -> Target:
 
 
 def _state(stage: Stage, served: int) -> str:
-    setting, book = stage.world.setting, stage.book()
+    setting, table = stage.world.setting, stage.segments()
     return (
         f"The last {served:,} of {len(stage.world):,} rounds of {setting.users} users, "
-        f"d = {setting.dim}; DyClu holds {len(book)} segments."
+        f"d = {setting.dim}; DyClu holds {len(table)} segments."
     )

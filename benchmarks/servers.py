@@ -1,4 +1,4 @@
-"""Servers as processes of their own, seen from outside: CPU time, memory, and who else computes."""
+"""Servers in separate processes, measured from outside: CPU time and memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDPOINT = ("-m", "benchmarks.endpoint")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A process that listens."""
+    """A server process."""
 
     child: subprocess.Popen[bytes]
     port: int
@@ -30,19 +30,19 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def cpu(self) -> float:
-        """CPU seconds it has taken, all its threads."""
+        """CPU seconds that the process has used, in all threads."""
         words = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / TICKS
 
     def resident(self) -> int:
-        """Bytes of memory it holds."""
+        """Resident memory of the process, in bytes."""
         pages = int(Path(f"/proc/{self.child.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager
 def serving(data: Path, dim: int, *words: str) -> Iterator[Server]:
-    """Run ``dyclu serve``, until it answers and then until the end of the block."""
+    """Run ``dyclu serve`` for the length of the block; wait until it answers."""
     port = free_port()
     flags = (f"--port={port}", f"--data={data}", f"--dim={dim}", *words)
     with _running(port, *SERVE, *flags) as server:
@@ -51,7 +51,7 @@ def serving(data: Path, dim: int, *words: str) -> Iterator[Server]:
 
 @contextmanager
 def bare(dim: int) -> Iterator[Server]:
-    """Run the bare endpoint."""
+    """Run the minimal endpoint."""
     port = free_port()
     with _running(port, *ENDPOINT, str(port), str(dim)) as server:
         yield server
@@ -71,7 +71,7 @@ def _running(port: int, *words: str) -> Iterator[Server]:
 
 def _wait_for(child: subprocess.Popen[bytes], port: int) -> None:
     while child.poll() is None:
-        # It listens before it is ready: what counts is an answer, whatever it is.
+        # It listens before it is ready, so wait for any answer.
         asking = HTTPConnection("127.0.0.1", port)
         try:
             asking.request("GET", "/readyz")
@@ -90,7 +90,7 @@ def free_port() -> int:
 
 
 def busy() -> float:
-    """CPU seconds that all processes of this machine have taken since it started."""
+    """CPU seconds that all processes have used since the machine started."""
     words = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     user, nice, system, _, _, irq, soft = map(int, words[:7])
     return (user + nice + system + irq + soft) / TICKS

@@ -1,7 +1,7 @@
-"""The decision service: CPU time beside a bare endpoint, load, starts from a snapshot, memory.
+"""The decision service: CPU time compared with a minimal endpoint, load, start-up, memory.
 
-CPU time is a ratio within one run, which a busy machine hardly moves. How many are served per
-second, and how soon, depends on who else computes; so that is told with every figure.
+CPU time is a ratio within one run, so other processes hardly matter. Rates and latencies depend on
+other processes, so the notes say how much CPU these used.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ ATLAS = ("--policy=atlas",)
 POLICIES = {"linucb": LINUCB, "atlas": ATLAS}
 
 PACE = 1600.0
-"""Rounds a second at which latencies are looked at: a little more than is asked for."""
+"""Rounds per second at which latencies are measured: slightly above the target."""
 
 LEARNT = 80
-"""Rewards per user before anything is measured: by then Atlas has located them, all 200; after half
-as many it is one in three."""
+"""Rewards per user before a measurement. By then Atlas has located all 200 users; after half as
+many rewards, one in three."""
 
 LEAST_RATE, MOST_LATENCY, MOST_RATIO, MOST_START = 1500.0, 25.0, 2.0, 5.0
 
 BARE = "bare Starlette and msgspec, scoring"
 OTHERS = "others"
-"""The row that is told in a note."""
+"""Row that is shown in a note, not in the table."""
 
 LIVES = {"linucb": 1, "atlas": 6}
-"""Rewards per user of a large crowd: what a model takes, and what it takes to be located."""
+"""Rewards per user of a large crowd: enough for a model, and enough to be located."""
 
 
 def run(effort: Effort) -> Results:
-    """Measure everything there is to measure of the service."""
+    """Run all measurements of the service."""
     rows = [*_costs(effort), *_loads(effort), *_starts(effort), *_memory(effort)]
     found = {row.name: row for row in rows}
     return Results(
@@ -93,7 +93,7 @@ def _cost_target(row: Row) -> Target:
 
 
 def _costs(effort: Effort) -> list[Row]:
-    """CPU microseconds per request, the bare endpoint and the service asked in turns."""
+    """Return CPU microseconds per request; the minimal endpoint and the service take turns."""
     count = 300 if effort.quick else 2000
     spent: dict[str, list[float]] = {}
     with (
@@ -130,7 +130,7 @@ def _cost(server: Server, *, rounds: int, rewarded: float) -> float:
 
 
 def _loads(effort: Effort) -> list[Row]:
-    """What ``dyclu loadtest`` reports, as much as is answered and at a pace."""
+    """Return what ``dyclu loadtest`` reports, at full speed and at a fixed rate."""
     seconds = 0.5 if effort.quick else 8.0
     found: dict[str, list[float]] = {}
     units: dict[str, str] = {}
@@ -159,7 +159,7 @@ def _loads(effort: Effort) -> list[Row]:
 
 
 def _others(server: Server, work: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what came of some work, and how many cores were busy with anything else meanwhile."""
+    """Return the result of some work, and the number of cores used by other processes."""
     began, all_before = time.monotonic(), busy()
     own_before = server.cpu() + time.process_time()
     result = work()
@@ -187,7 +187,7 @@ def _range(row: Row) -> str:
 
 
 def _starts(effort: Effort) -> list[Row]:
-    """Seconds until a service with many users answers."""
+    """Return the seconds until a service with many users answers."""
     users = 300 if effort.quick else 100_000
     specs = (PolicySpec("linucb", DIM, {"alpha": 0.3}), PolicySpec("atlas", DIM, {}))
     rows = []
@@ -211,7 +211,7 @@ def _memory(effort: Effort) -> list[Row]:
     for policy, words in POLICIES.items():
         with TemporaryDirectory() as folder:
             found = soak(640 if effort.quick else ROUNDS, Path(folder), *words)
-        # What is noise around nothing may be below it.
+        # Noise around zero may be negative, and rows must be positive.
         growth = max(found.growth, 0.001)
         rows.append(Row(name=f"{policy}, growth of memory", unit="bytes/round", values=(growth,)))
         last = found.resident[-1] / 1e6

@@ -1,10 +1,10 @@
-"""An hour's worth of events in a minute: does the service's memory grow with what has passed?
+"""An hour's worth of events in a minute: does the service's memory grow with the events?
 
-``python -m benchmarks.soak`` is ``make soak``. A running service is asked and rewarded as fast as
-it answers; half of the decisions are never rewarded, and expire. Users and tastes stay the same, so
-that nothing should grow. They come in another order each time and are offered other arms: users
-who had only ever seen the same few could not be told to be of one taste, and Atlas would rightly
-keep a model of each. Memory is looked at from outside, ten times over the second half.
+``make soak`` runs it as ``python -m benchmarks.soak``. A running service gets requests and rewards
+as fast as it answers; half of the decisions get no reward and expire. Users and tastes stay the
+same, so memory should not grow. The order of users and the arms differ each time: if users saw only
+the same few arms, Atlas could not tell that they have one taste, and would rightly keep one model
+for each. Memory is measured from outside, ten times in the second half.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from benchmarks.servers import Server, serving
 from dyclu.service.tools.loadtest import Load, load
 
 ROUNDS = 144_000
-"""Forty a second for an hour: as many decisions, half as many rewards and expiries each. A quarter
-of it would be over before the first decisions have expired a few times, and show a beginning."""
+"""Forty decisions per second for an hour; half of them are rewarded, half expire. A quarter of this
+would end soon after the first expiries, and show only the beginning."""
 
 DIM, CLIENTS, USERS, LOOKS = 25, 16, 200, 20
 WAIT = "--reward-wait=5"
 
 MOST_GROWTH = 64
-"""Bytes per round: a decision that was kept would take a thousand."""
+"""Largest allowed growth, in bytes per round; a decision that is never removed takes a thousand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Soaked:
-    """Bytes held after each of equally many rounds, and rounds between two looks."""
+    """Resident bytes at regular intervals, and the number of rounds between two of them."""
 
     resident: tuple[int, ...]
     between: int
 
     @property
     def growth(self) -> float:
-        """Bytes by which memory grew per round, over the second half: a line through the looks."""
+        """Growth in bytes per round in the second half: the slope of a fitted line."""
         half = self.resident[len(self.resident) // 2 :]
         rounds = np.arange(len(half)) * self.between
         return float(np.polyfit(rounds, half, 1)[0])
 
 
 def soak(rounds: int, folder: Path, *words: str) -> Soaked:
-    """Put a service through so many rounds."""
+    """Run a service for so many rounds and measure its memory."""
     some = Load(users=USERS, clients=CLIENTS, seconds=3600, rounds=rounds // LOOKS, rewarded=0.5)
     with serving(folder, DIM, WAIT, *words) as server:
         looks = [_after(server, replace(some, turn=turn)) for turn in range(LOOKS)]

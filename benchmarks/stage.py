@@ -1,9 +1,8 @@
-"""`Stage`: a long run, stopped shortly before its end, so that the end can be played often.
+"""`Stage`: a long run, stopped shortly before its end, so that the end can be timed repeatedly.
 
-What a round costs depends on what a policy has lived through: how many segments, clusters or models
-it has come to hold. Every policy is therefore measured at the end of the same long run. Getting
-there takes minutes; the states reached are kept in a folder and used again until that is deleted,
-or until a policy no longer reads its own.
+The cost of a round depends on what a policy has learnt: on the number of its segments, clusters or
+models. So every policy is measured at the end of the same long run. The run takes minutes; the
+saved policies are kept in a folder and reused until they are deleted or can no longer be loaded.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from dyclu.validation import User
 
 SEED = 0
 LAST = 6_000
-"""Rounds of the end that is played often."""
+"""Number of rounds at the end that are timed."""
 
 QUICK = replace(paper.SETTINGS["row1"], users=20, rounds=80, shortest=40, longest=80)
 QUICK_LAST = 600
@@ -40,17 +39,17 @@ QUICK_LAST = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Every policy shortly before the end of a run, and the turns that were still to come."""
+    """Every policy shortly before the end of a run, and the remaining turns."""
 
     world: World
     turns: tuple[Turn, ...]
     folder: Path
 
     def policy(self, name: str) -> Policy:
-        """Return a policy as it was, a fresh copy every time."""
+        """Return a new copy of a policy."""
         return _restored(self.folder / name, self.world, name)
 
-    def book(self) -> SegmentTable:
+    def segments(self) -> SegmentTable:
         """Return the segments that DyClu holds."""
         saved = read(self.folder / "dyclu")
         return SegmentTable.restored(self.world.setting.dim, saved.state, saved.arrays)
@@ -63,11 +62,11 @@ def row_one(effort: Effort, names: Sequence[str]) -> Stage:
 
 
 def stage(setting: Population, last: int, names: Sequence[str], cache: Path) -> Stage:
-    """Play a run by the policies whose states are not there yet, and return it as it is kept."""
+    """Play the run with those policies that are not stored yet; return the stored stage."""
     digest = hashlib.sha256(f"{setting} {SEED} {last}".encode()).hexdigest()[:12]
     world, folder = setting.world(SEED), cache / digest
     make_folder(folder)
-    missing = [name for name in names if not _there(folder / name, world, name)]
+    missing = [name for name in names if not _is_stored(folder / name, world, name)]
     if missing or not (folder / "turns.npz").exists():
         _play(world, last, missing, folder)
     return Stage(world=world, turns=_turns(folder / "turns.npz"), folder=folder)
@@ -95,7 +94,7 @@ def _turns(path: Path) -> tuple[Turn, ...]:
         return tuple(map(Turn, kept["users"].tolist(), kept["arms"], kept["rewards"]))
 
 
-def _there(path: Path, world: World, name: str) -> bool:
+def _is_stored(path: Path, world: World, name: str) -> bool:
     try:
         _restored(path, world, name)
     except DycluError:

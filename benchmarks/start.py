@@ -1,4 +1,4 @@
-"""How soon a fresh process is ready: imports, and the first decision."""
+"""How soon a new process is ready: imports, and the first decision."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ LEARN = "policy.learn('ana', [1.0] * 25, 1.0)"
 READY = "import dyclu; policy = dyclu.DyClu(25)"
 
 MOST_IMPORT = 2.0
-"""Time to import dyclu, in units of that to import numpy and scipy.linalg."""
+"""Longest time to import dyclu, in units of the time to import numpy and scipy.linalg."""
 
 MOST_FIRST = 1.0
-"""Seconds of the first decision, machine code at hand."""
+"""Longest time of the first decision, in seconds, with stored machine code."""
 
 REPETITIONS = 7
-"""Processes of each kind: starting one is noisier than anything within it."""
+"""Processes of each kind: starting a process is the noisiest measurement."""
 
 COLD = 2
-"""Processes that compile everything, which takes long enough to be measured well."""
+"""Processes that compile everything; this takes so long that two measurements suffice."""
 
 WHOLE = "all of these together"
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a fresh process does before the clock starts, and then."""
+    """Code that a new process runs before the clock starts, and code that is timed."""
 
     before: str
     timed: str
 
     def seconds(self, environment: Mapping[str, str] | None = None) -> float:
-        """Return the CPU seconds it takes a fresh process."""
+        """Return the CPU seconds of the timed code in a new process."""
         code = (
             f"import json, time\n{self.before}\nstart = time.process_time()\n{self.timed}\n"
             "print(json.dumps(time.process_time() - start))"
@@ -66,7 +66,7 @@ STARTS = {
 
 
 def run(effort: Effort) -> Results:
-    """Start processes in turn."""
+    """Start processes of each kind in turn."""
     warm_ups, repetitions = (0, 1) if effort.quick else (1, REPETITIONS)
     rounds = [
         {name: start.seconds() for name, start in STARTS.items()}

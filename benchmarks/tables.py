@@ -1,7 +1,8 @@
-"""Results as text: tables for the terminal and for documents, and JSON."""
+"""Results as tables, for the terminal and for documents, and as JSON."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,11 +11,14 @@ from benchmarks.results import Results, Row, Target
 from dyclu.sim.reports.document import NOTHING, Table
 
 Report = Mapping[str, Any]
-"""What the JSON file holds."""
+"""Content of the JSON file."""
+
+COLUMNS = 100
+"""Width of notes in documents."""
 
 
 def as_json(found: Mapping[str, Results], machine: Mapping[str, str], *, quick: bool) -> Report:
-    """Return everything that was measured, as JSON holds it."""
+    """Return all measurements in the form of the JSON file."""
     groups = {name: _group(results) for name, results in found.items()}
     return {"quick": quick, "machine": dict(machine), "groups": groups}
 
@@ -29,7 +33,7 @@ def figures(results: Results) -> Table:
 
 
 def targets(results: Results) -> Table:
-    """Return how a group's figures compare with what they ought to be."""
+    """Return a group's figures and their targets as a table."""
     return Table(
         header=("target", "wanted", "found", ""),
         rows=tuple(_judged(target) for target in results.targets),
@@ -37,7 +41,7 @@ def targets(results: Results) -> Table:
 
 
 def markdown(table: Table) -> str:
-    """Return a table as Markdown, its note below.
+    """Return a table as Markdown, with its note below, wrapped.
 
     >>> print(markdown(Table(header=("a", "b"), rows=(("1", "2"),), note="Done.")))
     | a | b |
@@ -48,11 +52,12 @@ def markdown(table: Table) -> str:
     """
     rule = "|---|" + "--:|" * (len(table.header) - 1)
     lines = [_line(table.header), rule, *map(_line, table.rows)]
-    return "\n".join(lines) + (f"\n\n{table.note}" if table.note else "")
+    note = "\n".join(textwrap.fill(line, COLUMNS) for line in table.note.splitlines())
+    return "\n".join(lines) + (f"\n\n{note}" if note else "")
 
 
 def sections(found: Mapping[str, Results]) -> Iterator[str]:
-    """Yield each group in Markdown, under a heading that is its name."""
+    """Yield each group in Markdown, with its name as heading."""
     for name, results in found.items():
         parts = [f"### {name}", markdown(figures(results))]
         yield "\n\n".join(parts + [markdown(targets(results))] * bool(results.targets))
@@ -65,7 +70,7 @@ def _group(results: Results) -> dict[str, Any]:
 
 
 def read_group(group: Mapping[str, Any]) -> Results:
-    """Return what `as_json` wrote of a group."""
+    """Return the group that `as_json` wrote."""
     return Results(
         title=group["title"],
         against=group["against"],
@@ -104,7 +109,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with three digits that count.
+    """Return a number with three significant digits.
 
     >>> number(0.12345), number(1.2345), number(12345.6)
     ('0.123', '1.23', '12,346')

@@ -1,4 +1,4 @@
-"""A tenant's folder with many users, as a service leaves it when it stops."""
+"""Create a tenant's folder with many users, as a stopped service leaves it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ import numpy as np
 
 from dyclu.service.disk.journal import Journal
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots
-from dyclu.service.engine.records import Event, encode, line
+from dyclu.service.engine.lines import EventBody, encode, make_line
 from dyclu.service.engine.state import State
 from dyclu.service.spec import PolicySpec
 from dyclu.storage import make_folder
 
 TASTES, NOISE = 10, 0.02
 FIRST, FIRST_LIFE = 100, 60
-"""Users who come first, and their rewards: enough that their tastes are known to those after."""
+"""Users who come first, and their number of rewards: enough to establish all tastes."""
 
 
 def crowd(folder: Path, spec: PolicySpec, *, users: int, life: int) -> Path:
-    """Return a data folder whose tenant has learnt `life` rewards of each of so many users.
+    """Return a data folder whose tenant has learnt `life` rewards of each user.
 
-    The journal holds the last line only: what is before a snapshot is not read again.
+    The journal holds only the last line, because lines before a snapshot are not read again.
     """
     kept = folder / f"crowd-{spec.name}-{users}-{life}"
     if (kept / "complete").exists():
         return kept
     tenant = kept / "default"
     make_folder(tenant)
-    state = _lived(spec, users, life)
+    state = _state_after(spec, users, life)
     journal = Journal.open(tenant / JOURNAL, dim=spec.dim)
     journal.note_served(json.dumps(asdict(spec)))
-    last = line(state.total.seq, state.total.at, Event([0.0] * spec.dim, 0.0), ref="e", user="u0")
+    last = make_line(
+        state.total.seq, state.total.at, EventBody([0.0] * spec.dim, 0.0), ref="e", user="u0"
+    )
     journal.append([encode(last)])
     journal.close()
     Snapshots(tenant / SNAPSHOTS, spec).write(state, epoch=0)
@@ -41,14 +43,16 @@ def crowd(folder: Path, spec: PolicySpec, *, users: int, life: int) -> Path:
     return kept
 
 
-def _lived(spec: PolicySpec, users: int, life: int) -> State:
+def _state_after(spec: PolicySpec, users: int, life: int) -> State:
     rng, state, seq = np.random.default_rng(0), State(spec.make()), 0
     tastes = _unit(rng.standard_normal((TASTES, spec.dim)))
     for user in range(users):
         for _ in range(FIRST_LIFE if user < FIRST < users else life):
             x, seq = _unit(rng.standard_normal((1, spec.dim)))[0], seq + 1
             reward = float(x @ tastes[user % TASTES] + NOISE * rng.standard_normal())
-            state.apply(line(seq, seq, Event(x.tolist(), reward), ref=f"e{seq}", user=f"u{user}"))
+            state.apply(
+                make_line(seq, seq, EventBody(x.tolist(), reward), ref=f"e{seq}", user=f"u{user}")
+            )
     return state
 
 

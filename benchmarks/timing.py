@@ -1,8 +1,8 @@
-"""CPU time of several contestants who take turns.
+"""Measure the CPU time of several contestants that take turns.
 
-On a machine that others use too, wall-clock time says little, and even CPU seconds drift with the
-state of caches and clocks. So contestants are compared within a repetition, slice by slice:
-whatever disturbs one of them for a while disturbs all.
+On a shared machine wall-clock time says little, and even CPU seconds drift with the state of caches
+and clocks. So contestants are compared within a repetition, slice by slice: a disturbance that
+lasts longer than a slice affects all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 Step = Callable[[], object]
 Contestant = Callable[[], Sequence[Step]]
-"""Prepares itself afresh, and returns the steps that count."""
+"""Prepares a new contestant and returns the steps to be timed."""
 
 WARM_UPS = 1
 """Repetitions that do not count: the first call of a kernel loads or compiles it."""
@@ -26,7 +26,9 @@ def interleaved(
     repetitions: int,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, tuple[float, ...]]:
-    """Return the seconds each contestant took, by repetition; all have equally many steps.
+    """Return the seconds of each contestant, one number per repetition.
+
+    All contestants must have the same number of steps.
 
     >>> ticks = iter(range(100))
     >>> interleaved({"a": lambda: [int, int]}, repetitions=2, clock=lambda: next(ticks))
@@ -52,7 +54,7 @@ def _repetition(
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep the garbage collector from charging one contestant for what another left."""
+    """Disable garbage collection, so that no contestant pays for objects of another."""
     gc.collect()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Turns: who comes by, what may be chosen and what it would bring; and who serves them."""
+"""Turns (user, arms, rewards), and functions that let a policy serve them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dyclu.sim.worlds.population import Round
 from dyclu.validation import FloatArray, Ids
 
 SLICES = 6
-"""Parts in which contestants serve the turns, one contestant after the other."""
+"""Number of slices; contestants serve a slice in turn before the next slice begins."""
 
 
 class Turn(NamedTuple):
-    """One visit: the user, the arms (K, d) and the reward of each (K,)."""
+    """One round: the user, the arms (K, d) and the reward of each (K,)."""
 
     user: int
     arms: FloatArray
@@ -27,7 +27,7 @@ class Turn(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Many visits at once: users (n,), arms (n, K, d), rewards (n, K)."""
+    """Many rounds at once: users (n,), arms (n, K, d), rewards (n, K)."""
 
     users: list[int]
     arms: FloatArray
@@ -35,12 +35,12 @@ class Block(NamedTuple):
 
 
 def turn(visit: Round) -> Turn:
-    """Return a simulated visit with all its rewards drawn."""
+    """Return a simulated round with the rewards of all arms."""
     return Turn(visit.user, visit.arms, visit.means + visit.noise)
 
 
 def block(turns: Sequence[Turn]) -> Block:
-    """Return turns stacked.
+    """Return turns as stacked arrays.
 
     >>> block([Turn(3, np.eye(2), np.ones(2)), Turn(4, np.eye(2), np.ones(2))]).arms.shape
     (2, 2, 2)
@@ -50,23 +50,23 @@ def block(turns: Sequence[Turn]) -> Block:
 
 
 def slices(turns: Sequence[Turn]) -> list[Sequence[Turn]]:
-    """Return the turns in `SLICES` parts of equal length, a remainder left out."""
+    """Return the turns in `SLICES` slices of equal length; a remainder is left out."""
     size = len(turns) // SLICES
     return [turns[i * size : (i + 1) * size] for i in range(SLICES)]
 
 
 def steps(policy: Policy, turns: Sequence[Turn]) -> list[Step]:
-    """Return what it takes to let a policy serve the turns, in slices."""
+    """Return the steps that let a policy serve the turns, one per slice."""
     return [partial(serve, policy, part) for part in slices(turns)]
 
 
 def block_steps(policy: BatchPolicy, turns: Sequence[Turn], size: int) -> list[Step]:
-    """Return the same with the turns in blocks."""
+    """Return the same steps, with `decide_many` and `learn_many` on blocks of turns."""
     return [partial(serve_blocks, policy, _blocks(part, size)) for part in slices(turns)]
 
 
 def serve(policy: Policy, turns: Sequence[Turn]) -> list[int]:
-    """Let a policy choose and learn, turn by turn, and return what it chose."""
+    """Let a policy choose and learn, turn by turn; return the chosen arms."""
     chosen = []
     for user, arms, rewards in turns:
         arm = policy.decide(user, arms).arm
@@ -76,7 +76,7 @@ def serve(policy: Policy, turns: Sequence[Turn]) -> list[int]:
 
 
 def serve_blocks(policy: BatchPolicy, blocks: Sequence[Block]) -> list[Ids]:
-    """Let a policy choose for a block and learn from it, block by block."""
+    """Let a policy choose and learn, block by block; return the chosen arms."""
     chosen = []
     for users, arms, rewards in blocks:
         arm, each = policy.decide_many(users, arms).arm, np.arange(len(users))

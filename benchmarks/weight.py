@@ -1,7 +1,7 @@
-"""``python -m benchmarks.weight located FILE`` or ``… strangers NUMBER``: what a crowd weighs.
+"""``python -m benchmarks.weight located FILE`` or ``… strangers NUMBER``: memory of many users.
 
-The first loads a crowd, serves one of them and saves it; the second lets so many strangers come by,
-once each, to a policy that knows ten tastes.
+The first loads a policy with many located users, serves one of them and saves the policy. The
+second learns one reward from each of so many strangers, with a policy that knows ten tastes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from benchmarks.location import population
 from dyclu import Atlas
 
 KNOWN, ROUNDS = 100, 60
-"""Users who are known before the strangers come, and their rounds."""
+"""Users who are learnt before the strangers come, and their rounds."""
 
 BLOCK = 1_000
 KIB = 1_024
 
 
 def located(path: str) -> int:
-    """Return by how much the process grows that loads a crowd."""
+    """Return by how many bytes the process grows when it loads the policy."""
     _warm()
     before = resident()
     policy = dyclu.load(path)
@@ -39,7 +39,7 @@ def located(path: str) -> int:
 
 
 def strangers(count: int) -> int:
-    """Return by how much the process grows while strangers come by."""
+    """Return by how many bytes the process grows while it learns from strangers."""
     policy, rng = _warm(), np.random.default_rng(0)
     before = resident()
     for start in range(0, count, BLOCK):

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import command, crowd, location, peers, start, test
 from benchmarks.bare import Bare
-from benchmarks.books import CHOSEN, NOISE, grown
+from benchmarks.drawn_segments import CHOSEN, NOISE, grown
 from benchmarks.machine import describe
 from benchmarks.results import Effort, Results, Row, Target
 from benchmarks.stage import stage
@@ -85,34 +85,34 @@ def test_contestants_take_turns_and_are_prepared_for_every_repetition() -> None:
     assert seconds == {"a": (2.0, 2.0), "b": (2.0, 2.0)}
 
 
-def test_drawn_books_are_what_learning_would_give() -> None:
-    book = grown(300, dim=25)
+def test_drawn_segments_have_the_distribution_of_learnt_ones() -> None:
+    table = grown(300, dim=25)
     for id in range(0, 300, 30):
-        stats = book.stats(id)
-        assert stats.rank == book.rank[id] == 25
-        np.testing.assert_allclose(book.theta[id], stats.theta, rtol=1e-9)
-        np.testing.assert_allclose(book.inverse[id] @ stats.gram, np.eye(25), atol=1e-9)
-        assert book.inverse_bound[id] >= np.linalg.norm(book.inverse[id], 2)
+        stats = table.stats(id)
+        assert stats.rank == table.rank[id] == 25
+        np.testing.assert_allclose(table.theta[id], stats.theta, rtol=1e-9)
+        np.testing.assert_allclose(table.inverse[id] @ stats.gram, np.eye(25), atol=1e-9)
+        assert table.inverse_bound[id] >= np.linalg.norm(table.inverse[id], 2)
     # The residual over σ² is χ² with Σ(n − d) degrees of freedom: relative deviation √(2/df),
     # here 0.003; five of these.
-    left = sum(book.stats(id).residual for id in range(300))
-    df = int(book.count[:300].sum()) - 25 * 300
+    left = sum(table.stats(id).residual for id in range(300))
+    df = int(table.count[:300].sum()) - 25 * 300
     assert left / NOISE**2 / df == pytest.approx(1, abs=5 * np.sqrt(2 / df))
     # Of mean square 1/d in every direction but that of θ, which is longer; some 300,000 contexts.
-    traces = np.trace(book.gram[:300], axis1=1, axis2=2)
-    assert traces.sum() / book.count[:300].sum() == pytest.approx((24 + CHOSEN) / 25, abs=0.01)
+    traces = np.trace(table.gram[:300], axis1=1, axis2=2)
+    assert traces.sum() / table.count[:300].sum() == pytest.approx((24 + CHOSEN) / 25, abs=0.01)
     best = np.random.default_rng(0).standard_normal((100_000, 10)).max(axis=1)
     assert np.mean(best**2) == pytest.approx(CHOSEN, abs=0.05)
 
 
-def test_segments_of_one_parameter_are_neighbours_in_a_drawn_book() -> None:
-    book = grown(200, dim=5)
-    found = test.batched(book, 0)
-    assert np.array_equal(found, test.defined(book, 0))
+def test_segments_of_one_parameter_are_neighbours_in_a_drawn_table() -> None:
+    table = grown(200, dim=5)
+    found = test.batched(table, 0)
+    assert np.array_equal(found, test.defined(table, 0))
     # Ten parameters: about a tenth of the segments follow that of the first.
     assert 8 <= len(found) <= 36
     far = np.setdiff1d(np.arange(200), found)
-    assert homogeneity(book.stats(0), book.stats(int(far[0])), noise=NOISE).p_value < 0.01
+    assert homogeneity(table.stats(0), table.stats(int(far[0])), noise=NOISE).p_value < 0.01
 
 
 def test_a_stage_continues_where_the_run_was_stopped(tmp_path: Path) -> None:

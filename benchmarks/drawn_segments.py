@@ -1,10 +1,11 @@
-"""Large books of grown segments, drawn from the very distribution that learning would give them.
+"""Large tables of segments, drawn from the distribution that learning would give them.
 
 Of `n` Gaussian contexts ``x ~ N(0, I/d)`` the gram is Wishart, and its Cholesky factor `L` has
-independent entries (Bartlett): chi on the diagonal, normal below. Who chooses the best of ten arms
-sees contexts longer in the direction of θ, ``Sx``, and a gram ``A = SLLᵀS``. Given the contexts,
-the moment is ``Aθ + σSLz`` with `z` standard normal, and what is left of the noise's energy is χ²
-with ``n − d`` degrees of freedom. A hundred thousand segments take seconds, without an observation.
+independent entries (Bartlett): chi on the diagonal, normal below. A policy that chooses the best of
+ten arms sees contexts that are longer in the direction of θ,
+``Sx``, and a gram ``A = SLLᵀS``. Given the contexts, the moment is ``Aθ + σSLz`` with `z` standard
+normal, and the rest of the noise's energy is χ² with ``n − d`` degrees of freedom. Drawing a
+hundred thousand segments takes seconds.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ SHORTEST, LONGEST = 100, 2_000
 """Observations of a segment."""
 
 CHOSEN = 2.71
-"""Mean square of the largest of ten standard normals: how long a chosen context is along θ."""
+"""Mean square of the largest of ten standard normals: squared size of a chosen context along θ."""
 
 SPANNING = 4
-"""Observations per feature that every segment has at least, however many features there are."""
+"""Least number of observations per feature in every segment."""
 
 CHUNK = 4_096
-"""SegmentTable drawn at once."""
+"""Number of segments that are drawn at once."""
 
 Arrays = dict[str, NDArray[Any]]
 
 
 def grown(segments: int, dim: int, *, seed: int = 0) -> SegmentTable:
-    """Return a book of that many closed segments of users who share ten parameters.
+    """Return a table of closed segments, of users who share ten parameters.
 
     >>> len(grown(3, dim=5))
     3
@@ -52,7 +53,7 @@ def grown(segments: int, dim: int, *, seed: int = 0) -> SegmentTable:
     arrays["id"] = np.arange(segments)
     owners = list(range(segments))
     state = {"clock": 0, "given": segments, "owner": owners, "residuals": {}, "changes": []}
-    return SegmentTable.restored(dim, state, arrays | _nobody_open())
+    return SegmentTable.restored(dim, state, arrays | _no_open_segments())
 
 
 def _chunk(rng: np.random.Generator, size: int, parameters: FloatArray) -> Arrays:
@@ -60,7 +61,7 @@ def _chunk(rng: np.random.Generator, size: int, parameters: FloatArray) -> Array
     least = max(SHORTEST, SPANNING * dim)
     count = rng.integers(least, max(LONGEST, least), size=size, endpoint=True)
     truth = parameters[rng.integers(len(parameters), size=size)]
-    factor = _chosen(truth) @ _bartlett(rng, count, dim)
+    factor = _stretched_along(truth) @ _bartlett(rng, count, dim)
     gram = factor @ np.swapaxes(factor, 1, 2)
     inside = rng.standard_normal((size, dim))
     shift = NOISE * np.einsum("nij,nj->ni", factor, inside)
@@ -78,7 +79,7 @@ def _bartlett(rng: np.random.Generator, count: NDArray[np.int64], dim: int) -> F
     return np.asarray(factor / np.sqrt(dim))
 
 
-def _chosen(truth: FloatArray) -> FloatArray:
+def _stretched_along(truth: FloatArray) -> FloatArray:
     along = truth[:, :, None] * truth[:, None, :]
     return np.asarray(np.eye(truth.shape[1]) + (np.sqrt(CHOSEN) - 1) * along)
 
@@ -97,6 +98,6 @@ def _times(size: int) -> Arrays:
     return {name: np.zeros(size, np.int64) for name in ("opened", "closed", "met", "used")}
 
 
-def _nobody_open() -> Arrays:
+def _no_open_segments() -> Arrays:
     lists = ("surprises", "surprises_held", "neighbours", "neighbours_held")
     return {name: np.zeros(0, np.int64) for name in lists}
