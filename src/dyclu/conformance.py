@@ -1,12 +1,12 @@
-"""The contract of a policy, as checks anyone can run on their own.
+"""The contract of a policy, as checks that you can run on a policy of your own.
 
-A policy is more than two verbs that type-check: a report, a service or a simulation relies on
-questions changing nothing, on refused input leaving no trace, on a saved policy going on as if
-nothing had happened. Each of these rules is one function here, and its docstring is the rule.
+Reports, the service and simulations rely on more than the types of a policy's methods: questions
+change nothing, refused input changes nothing, a saved policy continues exactly. Each of these rules
+is one function here, and its docstring is the rule.
 
-`check_policy` runs them all on simulated users of two opposite tastes, who swap tastes halfway, so
-that whatever a policy does about resemblance and change is exercised too. It wants a function that
-makes a fresh policy of the same configuration, and the same seed, each time:
+`check_policy` runs all of them on simulated users with two opposite tastes who swap tastes halfway,
+so that a policy must deal with similar users and with changes. It takes a function that makes a new
+policy, with the same configuration and the same seed each time:
 
 >>> from dyclu import policies
 >>> check_policy(lambda: policies.make("linucb", dim=3))
@@ -33,7 +33,7 @@ import numpy as np
 from dyclu import policies
 from dyclu.errors import DycluError
 from dyclu.policies.common.batches import BatchPolicy, Decisions, Outcomes
-from dyclu.policy import Decision, Outcome, Policy
+from dyclu.policy import Change, Decision, Outcome, Policy
 from dyclu.validation import FloatArray, User
 
 Make = Callable[[], Policy]
@@ -45,7 +45,7 @@ ROUNDS = 160
 """Length of a simulated stream: 40 rounds for each of four users, 20 on either side of the swap."""
 
 ROUNDING = 1e-9
-"""Relative difference up to which two numbers are the same but for the order of additions."""
+"""Relative difference up to which two numbers differ only by the order of additions."""
 
 NAMES: tuple[User, ...] = ("ana", "ben", "cem", "dua")
 RENAMED: tuple[tuple[User, ...], ...] = (
@@ -54,13 +54,13 @@ RENAMED: tuple[tuple[User, ...], ...] = (
     (1, "1", "", "0"),
     ("\u00e9", "e\u0301", "名", "a\x00"),
 )
-"""Names that are easily confused: reversed order, equal hashes, equal text, equal glyphs."""
+"""Names that are easily confused: in reversed order, with equal hashes, text or glyphs."""
 
 STRANGER = "somebody never seen"
 
 
-class NonConformance(AssertionError):  # noqa: N818 - reads as what it is
-    """A policy that breaks its contract.
+class NonConformance(AssertionError):  # noqa: N818 - the name says what it is
+    """A policy breaks its contract.
 
     Attributes
     ----------
@@ -74,19 +74,19 @@ class NonConformance(AssertionError):  # noqa: N818 - reads as what it is
 
 
 def check_policy(make: Make, *, load: Load | None = None) -> None:
-    """Run every check, and report all that failed at once.
+    """Run all checks, and report all failures together.
 
     Parameters
     ----------
     make : callable
-        Makes a fresh policy, of the same configuration and seed each time.
+        Makes a new policy, with the same configuration and seed each time.
     load : callable, optional
-        Reads back what the policy's `save` wrote; `dyclu.load` if not given.
+        Reads the file that the policy's `save` wrote; `dyclu.load` if not given.
 
     Raises
     ------
     NonConformance
-        Naming each failed check, what it expected and what it saw.
+        Names each failed check, what it expected and what it saw.
     """
     saved = partial(check_saved_policy_continues, load=load or policies.load)
     failures = []
@@ -103,7 +103,7 @@ def check_policy(make: Make, *, load: Load | None = None) -> None:
 
 
 def _rule(check: Callable[_Options, None]) -> Callable[_Options, None]:
-    """Let a check's failure bear its name, and count an exception of the policy as one."""
+    """Add the name of the check to its failures; an exception of the policy is a failure too."""
     name = check.__name__
 
     @wraps(check)
@@ -126,9 +126,9 @@ def _rule(check: Callable[_Options, None]) -> Callable[_Options, None]:
 
 @_rule
 def check_strangers_are_served(make: Make) -> None:
-    """A user never seen gets a valid decision, and their first reward is taken in.
+    """An unknown user gets a valid decision, and the policy learns from their first reward.
 
-    Everybody is a stranger once, and whoever serves users cannot ask first whether one is known.
+    Every user is unknown at first, and callers do not check whether a policy knows a user.
     """
     policy = make()
     stream = _stream(policy.dim)
@@ -146,9 +146,9 @@ def check_strangers_are_served(make: Make) -> None:
 
 @_rule
 def check_decide_changes_nothing(make: Make) -> None:
-    """Questions leave no trace, however many, however often, whoever for.
+    """Questions change nothing: `decide`, `locate`, `users`, `changes` and `models`.
 
-    A dashboard, a retry or a look ahead may ask at any time without steering what comes next.
+    A dashboard, a retry or a preview may ask at any time without influence on later decisions.
     """
     policy, twin = make(), make()
     for part in _halves(_stream(policy.dim)):
@@ -156,13 +156,16 @@ def check_decide_changes_nothing(make: Make) -> None:
             for round_ in part:
                 for user in (round_.user, STRANGER, round_.user):
                     policy.decide(user, round_.arms.copy())
+                    policy.locate(user)
+            for question in (policy.users, policy.changes, policy.models):
+                _expect(isinstance(question, tuple), "answers that are tuples", question)
 
 
 @_rule
 def check_same_stream_same_arms(make: Make) -> None:
-    """Two policies made alike and fed alike decide alike.
+    """Two policies with the same configuration and the same input make the same decisions.
 
-    Without it no run can be repeated, and no difference between two runs explained.
+    Otherwise no run could be repeated, and no difference between two runs explained.
     """
     stream = _stream(make().dim)
     _expect_same(_play(make(), stream), _play(make(), stream), "two fresh policies to agree")
@@ -170,9 +173,9 @@ def check_same_stream_same_arms(make: Make) -> None:
 
 @_rule
 def check_user_names_are_opaque(make: Make) -> None:
-    """Calling users by other names changes nothing but the names.
+    """If users have other names, nothing changes but the names.
 
-    A name that sorts, hashes or prints differently says nothing about what its bearer likes.
+    How a name sorts, hashes or prints says nothing about the user's taste.
     """
     dim = make().dim
     expected = _play(make(), _stream(dim))
@@ -186,9 +189,9 @@ def check_user_names_are_opaque(make: Make) -> None:
 
 @_rule
 def check_arrays_are_left_alone(make: Make) -> None:
-    """No array given in is changed, nor still read after the call.
+    """No array passed in is changed, or read after the call.
 
-    Callers reuse their buffers, and share read-only views of them.
+    Callers reuse their buffers, and pass read-only views of them.
     """
     stream = _stream(make().dim)
     expected = _play(make(), stream)
@@ -201,12 +204,12 @@ def check_arrays_are_left_alone(make: Make) -> None:
 
 @_rule
 def check_numbers_come_in_any_form(make: Make) -> None:
-    """Lists, float32, whole numbers and strided views count as the float64 array of their values.
+    """Lists, float32, whole numbers and strided views work like the float64 array of their values.
 
-    Feature tables come from many places; how they lie in memory is nobody's intention.
+    Feature tables come from many sources, and callers do not control their layout in memory.
     """
     dim = make().dim
-    # Small whole numbers are the same number in every one of these forms; −0.0 is 0 too.
+    # Small whole numbers are exact in all of these forms; −0.0 becomes 0.
     stream = [replace(round_, arms=np.rint(4 * round_.arms)) for round_ in _stream(dim)]
     expected = _play(make(), stream)
     for form, give in _FORMS:
@@ -216,41 +219,41 @@ def check_numbers_come_in_any_form(make: Make) -> None:
 
 @_rule
 def check_bad_input_is_refused(make: Make) -> None:
-    """What nothing can be learnt from raises a DycluError that is a ValueError or a TypeError.
+    """Invalid input raises a DycluError that is a ValueError or a TypeError.
 
-    A NaN let in is found weeks later in everybody's estimates; and a caller must be able to catch
-    the library's own refusals without catching its defects.
+    One accepted NaN would spoil the estimates of all users; and callers must be able to catch the
+    refusals of the library without catching its defects.
     """
     seen = []
     for what, call in _bad_calls(make().dim):
         error = _refusal(make(), call)
         if not (isinstance(error, DycluError) and isinstance(error, ValueError | TypeError)):
             seen.append(f"{what} {'accepted' if error is None else f'raise {error!r}'}")
-    # The same for a known user and a stranger: once is enough.
-    told = ", ".join(dict.fromkeys(seen))
-    _expect(not seen, "a DycluError that is a ValueError or a TypeError", told)
+    # Name a call once, even if it failed for a known and for an unknown user.
+    named = ", ".join(dict.fromkeys(seen))
+    _expect(not seen, "a DycluError that is a ValueError or a TypeError", named)
 
 
 @_rule
 def check_refused_input_changes_nothing(make: Make) -> None:
-    """Input that raises leaves no trace, not even a new user.
+    """Input that raises changes nothing, and adds no user.
 
-    Whoever catches the error and goes on must not go on with half an observation.
+    A caller who catches the error and continues must not continue with half an observation.
     """
     policy, twin = make(), make()
     for part in _halves(_stream(policy.dim)):
         with _nothing_changes(policy, twin, part, by="refused input"):
             for _, call in _bad_calls(policy.dim):
-                # What is not refused at all is the business of `check_bad_input_is_refused`.
+                # `check_bad_input_is_refused` reports input that is not refused at all.
                 if _refusal(make(), call):
                     _refusal(policy, call)
 
 
 @_rule
 def check_first_of_ties_is_taken(make: Make) -> None:
-    """Of arms with identical features the first is taken, wherever they stand.
+    """Of arms with identical features the first is chosen, at any position.
 
-    Otherwise rounding decides, which differs between machines, and with it every run.
+    Otherwise rounding errors would decide, and runs would differ between machines.
     """
     policy = make()
     for part in _halves(_stream(policy.dim)):
@@ -265,9 +268,9 @@ def check_first_of_ties_is_taken(make: Make) -> None:
 
 @_rule
 def check_number_of_arms_may_vary(make: Make) -> None:
-    """Any number of arms may be offered, another one each round.
+    """Any number of arms may be offered, a different one in each round.
 
-    What is on offer today is decided by the shelf, not by the policy.
+    The number of arms depends on what there is to offer, not on the policy.
     """
     policy = make()
     stream = _stream(policy.dim, sizes=[*range(1, 31), *range(30, 0, -1)])
@@ -277,9 +280,10 @@ def check_number_of_arms_may_vary(make: Make) -> None:
 
 @_rule
 def check_zero_context_moves_no_estimate(make: Make) -> None:
-    """The reward of a context of zeros, which no linear taste explains, moves no expected reward.
+    """The reward of a context of zeros does not change the expected reward of any arm.
 
-    It is what an arm without features looks like, and must not pass for news about the others.
+    No linear taste explains it. An arm without features has such a context, and its reward carries
+    no information about other arms.
     """
     policy = make()
     stream = _stream(policy.dim, names=NAMES[:1], swap=False)
@@ -294,10 +298,10 @@ def check_zero_context_moves_no_estimate(make: Make) -> None:
 
 @_rule
 def check_memory_is_bounded(make: Make) -> None:
-    """Users who do not change cost no more memory the longer they live.
+    """Memory does not grow with the number of rounds of users who do not change.
 
-    A service runs for years. Keeping anything of every round takes 8 bytes a round at least; half
-    of that is allowed, for what has nothing to do with rounds.
+    A service runs for years. Keeping one number per round takes 8 bytes per round; half of that is
+    allowed, for memory that does not depend on rounds.
     """
     stream = _stream(make().dim, names=NAMES[:2], swap=False)
     first, rest = _halves(stream)
@@ -307,34 +311,37 @@ def check_memory_is_bounded(make: Make) -> None:
         before = used()
         _serve(policy, rest)
         growth = (used() - before) / len(rest)
-    _expect(growth < 4, "less than 4 bytes more a round", f"{growth:.0f}")
+    _expect(growth < 4, "less than 4 bytes more per round", f"{growth:.0f}")
 
 
 @_rule
 def check_saved_policy_continues(make: Make, *, load: Load = policies.load) -> None:
-    """A policy read back from its file goes on bit for bit, and so does the one that wrote it.
+    """A policy read from its file continues bit for bit, and so does the one that wrote it.
 
-    A restart must be invisible, to the users and to whoever replays the log.
+    A restart must not change anything, neither for users nor for a replay of the log.
     """
     policy, twin = make(), make()
     stream = _stream(policy.dim, names=RENAMED[-1])
-    # Just after the swap: changes are suspected, and not yet decided on.
+    # Just after the swap, when changes are suspected but not yet decided.
     cut = len(stream) // 2 + 2 * len(NAMES)
-    for part in (stream[:cut], stream[cut:]):
+    for part, gone in ((stream[:cut], ()), (stream[cut:], ()), (stream[:cut], RENAMED[-1][1:3])):
+        for user in gone:
+            policy.forget(user)
+            twin.forget(user)
         loaded = _reloaded(policy, load)
         expected = _play(twin, part)
-        _expect_same(_play(loaded, part), expected, "the loaded policy to go on as one never saved")
-        _expect_same(_play(policy, part), expected, "the saved policy to go on as one never saved")
-        # What only people look at, such as when somebody changed, shows in no step.
+        _expect_same(_play(loaded, part), expected, "the loaded policy to continue as if not saved")
+        _expect_same(_play(policy, part), expected, "the saved policy to continue as if not saved")
+        # Some state shows in no decision or outcome, such as the record of changes.
         _expect(_saved(loaded) == _saved(twin), "the loaded policy to save the same", "other bytes")
 
 
 @_rule
 def check_batches_equal_single_calls(make: Make) -> None:
-    """Where a policy serves batches, they answer and teach what single calls would; or not at all.
+    """A batch gives the same answers and teaches the same as single calls, or raises.
 
-    Whoever turns a loop into a batch changes how long it takes, and nothing else. A policy without
-    `decide_many` and `learn_many` has nothing to show here.
+    Replacing a loop by a batch must change the time it takes, and nothing else. A policy without
+    `decide_many` and `learn_many` passes.
     """
     policy, twin = make(), make()
     if not isinstance(policy, BatchPolicy):
@@ -353,6 +360,71 @@ def check_batches_equal_single_calls(make: Make) -> None:
     _expect(_saved(policy) == _saved(twin), "the same policy after the last batch", "another")
 
 
+@_rule
+def check_users_are_those_who_learnt(make: Make) -> None:
+    """`users` lists every user with a reward once, and nobody else; or it is always empty.
+
+    It is always empty if nothing is kept of single users, as with one shared model. A question does
+    not make a user known.
+    """
+    policy, keeps_users = make(), True
+    learnt: dict[User, None] = {}
+    for round_ in _stream(policy.dim):
+        for user in (STRANGER, round_.user):
+            policy.decide(user, round_.arms.copy())
+            policy.locate(user)
+        _expect_users(policy, learnt if keeps_users else ())
+        _play(policy, [round_])
+        if not learnt:
+            keeps_users = bool(policy.users)
+        learnt[round_.user] = None
+        _expect_users(policy, learnt if keeps_users else ())
+
+
+@_rule
+def check_changes_are_recorded(make: Make) -> None:
+    """`changes` has one entry per outcome with ``changed=True``, in order; or it is always empty.
+
+    An entry names the user and the number of rewards learnt by then.
+    """
+    policy = make()
+    expected: list[tuple[User, int]] = []
+    for time, round_ in enumerate(_stream(policy.dim), start=1):
+        recorded = policy.changes
+        ((_, outcome),) = _play(policy, [round_])
+        if outcome.changed:
+            expected.append((round_.user, time))
+        else:
+            _expect(policy.changes == recorded, "no new entry without a change", policy.changes)
+    changes = policy.changes
+    seen = [(change.user, change.at) for change in changes if isinstance(change, Change)]
+    _expect(not changes or seen == expected, f"no changes, or changes at {expected}", changes)
+
+
+@_rule
+def check_forgotten_users_are_unknown(make: Make) -> None:
+    """After `forget` a user is unknown again, and the policy still serves everybody.
+
+    The user is in neither `users` nor `changes`, and `decide` and `locate` answer as for an unknown
+    user. Forgetting an unknown user changes nothing. Sums over all users may keep their share.
+    """
+    policy, twin = make(), make()
+    stream = _stream(policy.dim)
+    for part in _halves(stream):
+        with _nothing_changes(policy, twin, part, by="forgetting an unknown user"):
+            policy.forget(STRANGER)
+    for gone in (NAMES[1:2], NAMES):
+        for user in gone:
+            others = [other for other in policy.users if other != user]
+            policy.forget(user)
+            _expect_users(policy, others)
+            changes = [change for change in policy.changes if change.user == user]
+            _expect(not changes, f"no changes of {user!r}", changes)
+            _expect_unknown(policy, user, stream[0].arms)
+        for (decision, _), round_ in zip(_play(policy, stream), stream, strict=True):
+            _expect_valid(decision, round_.user, round_.arms)
+
+
 CHECKS: tuple[Check, ...] = (
     check_strangers_are_served,
     check_decide_changes_nothing,
@@ -368,8 +440,11 @@ CHECKS: tuple[Check, ...] = (
     check_memory_is_bounded,
     check_saved_policy_continues,
     check_batches_equal_single_calls,
+    check_users_are_those_who_learnt,
+    check_changes_are_recorded,
+    check_forgotten_users_are_unknown,
 )
-"""The contract: every check, in the order `check_policy` runs them."""
+"""The contract: all checks, in the order in which `check_policy` runs them."""
 
 
 # The simulated users
@@ -377,7 +452,7 @@ CHECKS: tuple[Check, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """Who comes, what is on offer, and what each arm would pay."""
+    """A user, the arms offered to them, and the reward of each arm."""
 
     user: User
     arms: FloatArray
@@ -391,7 +466,7 @@ def _stream(
     sizes: Sequence[int] = (10,),
     swap: bool = True,
 ) -> list[_Round]:
-    """Return the rounds of users who come in turn, neighbours in `names` having opposite tastes."""
+    """Return rounds of users who come in turn; users next to each other have opposite tastes."""
     rng = np.random.default_rng(20)
     taste = rng.normal(size=dim)
     taste /= np.linalg.norm(taste)
@@ -423,7 +498,7 @@ _Give = Callable[[FloatArray], Any]
 
 
 def _play(policy: Policy, stream: list[_Round], *, give: _Give = np.copy) -> list[_Step]:
-    """Let the policy serve the stream; `give` makes what it is handed of an array."""
+    """Play the rounds with a policy; `give` turns an array into the argument that it gets."""
     steps = []
     for round_ in stream:
         decision = policy.decide(round_.user, give(round_.arms))
@@ -433,13 +508,13 @@ def _play(policy: Policy, stream: list[_Round], *, give: _Give = np.copy) -> lis
 
 
 def _serve(policy: Policy, stream: list[_Round]) -> None:
-    """Play the stream and keep nothing of it, not even until its end."""
+    """Play the rounds without keeping any answers in memory."""
     for round_ in stream:
         _play(policy, [round_])
 
 
 def _means(policy: Policy, round_: _Round) -> list[float]:
-    """Return what the policy expects of each arm, offered alone."""
+    """Return the expected reward of each arm, when it is offered alone."""
     return [policy.decide(round_.user, arm[None, :].copy()).mean for arm in round_.arms]
 
 
@@ -450,11 +525,11 @@ def _pools_with_ties(arms: FloatArray) -> Iterator[FloatArray]:
     yield np.concatenate([arms, arms[::-1]])
 
 
-# The forms an array can come in
+# Forms of arrays
 
 
 class _Lender:
-    """Lends arrays, and overwrites each as soon as the next one is asked for."""
+    """Lends arrays to a policy, and overwrites each one when the next one is lent."""
 
     def __init__(self) -> None:
         self._lent = self._original = np.empty(0)
@@ -467,7 +542,7 @@ class _Lender:
     def take_back(self) -> None:
         for place in np.argwhere(self._lent != self._original)[:1]:
             original, number = self._original[tuple(place)], self._lent[tuple(place)]
-            _fail(f"{original} left in the array given in", number)
+            _fail(f"{original} to stay in the array passed in", number)
         self._lent[...] = 7.0
 
 
@@ -478,7 +553,7 @@ def _read_only(array: FloatArray) -> FloatArray:
 
 
 def _strided(array: FloatArray) -> FloatArray:
-    """Return a view of every other number of a table that runs down the columns first."""
+    """Return a view of every second number of a table in column-major order."""
     return np.repeat(array.T, 2, axis=0)[::2].T
 
 
@@ -490,11 +565,11 @@ _FORMS: tuple[tuple[str, _Give], ...] = (
 )
 
 
-# What must be refused
+# Invalid input
 
 
 def _bad_calls(dim: int) -> Iterator[tuple[str, Callable[[Policy], Any]]]:
-    """Yield calls that must raise, each with what is wrong about it."""
+    """Yield calls that must raise, each with a description of its fault."""
     context = np.ones(dim)
     for user in (NAMES[0], STRANGER):
         for what, arms in (*_bad_numbers((3, dim)), *_bad_pools(dim)):
@@ -509,7 +584,7 @@ def _bad_calls(dim: int) -> Iterator[tuple[str, Callable[[Policy], Any]]]:
 
 
 def _bad_numbers(shape: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    """Yield arrays of the right shape whose last number is none to learn from."""
+    """Yield arrays of the right shape whose last number is invalid."""
     yield "None", None
     numbers: tuple[Any, ...] = (math.nan, math.inf, -math.inf, 1e200, "1.0", 1j, {})
     for number in numbers:
@@ -542,7 +617,7 @@ def _refusal(policy: Policy, call: Callable[[Policy], Any]) -> Exception | None:
     return None
 
 
-# Expecting
+# Expectations
 
 
 def _fail(expected: str, seen: object) -> NoReturn:
@@ -560,10 +635,26 @@ def _expect_valid(decision: Decision, user: User, arms: FloatArray) -> None:
         and decision.user == user
         and decision.arm in range(len(arms))
         and math.isfinite(decision.mean)
-        and 0 <= decision.width < math.inf,
+        and 0 <= decision.width < math.inf
+        and (decision.propensity is None or 0 < decision.propensity <= 1),
         f"a Decision for {user!r} of an arm below {len(arms)}, finite mean and width ≥ 0",
         decision,
     )
+
+
+def _expect_users(policy: Policy, expected: Iterable[User]) -> None:
+    seen, wanted = sorted(policy.users, key=repr), sorted(expected, key=repr)
+    _expect(seen == wanted, f"the users {wanted}", seen)
+
+
+def _expect_unknown(policy: Policy, user: User, arms: FloatArray) -> None:
+    for ask in (policy.locate, partial(_decide, policy, arms)):
+        expected: Any = replace(ask(STRANGER), user=user)
+        _expect(ask(user) == expected, f"the answer for an unknown user, {expected}", ask(user))
+
+
+def _decide(policy: Policy, arms: FloatArray, user: User) -> Decision:
+    return policy.decide(user, arms.copy())
 
 
 def _identical(a: _Step, b: _Step) -> bool:
@@ -571,7 +662,7 @@ def _identical(a: _Step, b: _Step) -> bool:
 
 
 def _rounded(a: _Step, b: _Step) -> bool:
-    """Tell whether two steps are the same but for the user's name and rounding."""
+    """Return whether two steps differ only by the user's name and by rounding."""
     same = partial(math.isclose, rel_tol=ROUNDING, abs_tol=ROUNDING)
     ours, theirs = a[0], b[0]
     return (
@@ -604,10 +695,10 @@ def _expect_same_columns(
 def _nothing_changes(
     policy: Policy, twin: Policy, part: list[_Round], *, by: str
 ) -> Iterator[None]:
-    """Expect what is done inside to alter neither what `save` writes nor how `part` is served.
+    """Expect that the body changes neither the saved file nor the steps of `part`.
 
-    Decisions alone would not tell: an empty record of somebody who only asked is a leak that no
-    decision shows.
+    The file is compared too, because some changes show in no decision, such as an empty record of a
+    user for whom only a question was asked.
     """
     before = _saved(policy)
     yield
@@ -631,7 +722,7 @@ def _reloaded(policy: Policy, load: Load) -> Policy:
 
 @contextmanager
 def _traced_memory() -> Iterator[Callable[[], int]]:
-    """Trace allocations from here on; yields how many bytes of them are in use."""
+    """Trace allocations; yield a function that returns the number of bytes in use."""
     was_tracing = tracemalloc.is_tracing()
     tracemalloc.start()
 
@@ -648,9 +739,9 @@ def _traced_memory() -> Iterator[Callable[[], int]]:
 
 
 def _clear_attribute_cache() -> None:
-    """Empty the interpreter's cache of attributes, which keeps some of the names looked up alive.
+    """Empty the interpreter's cache of attributes.
 
-    It grows to some 100 kB whatever the policy does, and would drown what is measured.
+    It grows to about 100 kB for every policy, more than the growth that is measured.
     """
     if sys.version_info >= (3, 13):
         sys._clear_internal_caches()

@@ -1,7 +1,7 @@
-"""A small policy that keeps the contract, and the same one broken in one way at a time.
+"""A small policy that keeps the contract, and variants of it that break one rule each.
 
-A specimen is the reference policy with one or two of its verbs replaced by a function that goes
-wrong the way real code does.
+A specimen is the reference policy with one or two of its methods replaced by a function with a
+mistake as it occurs in real code.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from numpy.typing import ArrayLike
 from dyclu.core.stats import Stats
 from dyclu.errors import KindError, ShapeError
 from dyclu.policies.common.batches import Decisions, Outcomes
-from dyclu.policy import Decision, Outcome, first_best
+from dyclu.policies.common.plain import WithoutGroups
+from dyclu.policy import Change, Decision, Location, Model, Outcome, first_best
 from dyclu.validation import FloatArray, User, as_arms, as_context, as_reward, as_user
 
 DIM = 5
 
 
-class Ridge:
+class Ridge(WithoutGroups):
     """One ridge regression per user, chosen from by upper confidence bound."""
 
     def __init__(self, dim: int = DIM) -> None:
         self.dim = dim
-        self.users: dict[User, Stats] = {}
+        self.kept: dict[User, Stats] = {}
         self.nothing = Stats.empty(dim)
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
@@ -47,19 +48,26 @@ class Ridge:
         return stats.moment @ solved, np.sqrt(np.sum(arms.T * solved, axis=0))
 
     def of(self, user: User) -> Stats:
-        return self.users.get(user, self.nothing)
+        return self.kept.get(user, self.nothing)
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         user, context, reward = as_user(user), as_context(context, self.dim), as_reward(reward)
-        self.users[user] = self.of(user) + Stats.of(context, reward)
+        self.kept[user] = self.of(user) + Stats.of(context, reward)
         return Outcome(user)
 
+    @property
+    def users(self) -> tuple[User, ...]:
+        return tuple(user for user, stats in self.kept.items() if stats.count)
+
+    def forget(self, user: Hashable) -> None:
+        self.kept.pop(as_user(user), None)
+
     def save(self, path: str | PathLike[str]) -> None:
-        models = self.users.values()
+        models = self.kept.values()
         with Path(path).open("wb") as file:
             np.savez(
                 file,
-                users=np.array(json.dumps(list(self.users))),
+                users=np.array(json.dumps(list(self.kept))),
                 gram=np.array([stats.gram for stats in models]),
                 moment=np.array([stats.moment for stats in models]),
                 energy=np.array([stats.energy for stats in models]),
@@ -70,7 +78,7 @@ class Ridge:
         with np.load(path) as file:
             models = zip(file["gram"], file["moment"], file["energy"], file["count"], strict=True)
             users = json.loads(str(file["users"]))
-        self.users = {
+        self.kept = {
             user: Stats(gram, moment, float(energy), int(count))
             for user, (gram, moment, energy, count) in zip(users, models, strict=True)
         }
@@ -78,12 +86,16 @@ class Ridge:
 
 @dataclass(frozen=True, slots=True)
 class Specimen:
-    """A ridge policy whose verbs can be replaced one by one."""
+    """A ridge policy whose methods can be replaced one by one."""
 
     ridge: Ridge
     decide_: Callable[[Hashable, ArrayLike], Decision] | None = None
     learn_: Callable[[Hashable, ArrayLike, Any], Outcome] | None = None
     save_: Callable[[str | PathLike[str]], None] | None = None
+    users_: Callable[[], tuple[User, ...]] | None = None
+    changes_: Callable[[], tuple[Change, ...]] | None = None
+    locate_: Callable[[Hashable], Location] | None = None
+    forget_: Callable[[Hashable], None] | None = None
 
     @property
     def dim(self) -> int:
@@ -97,6 +109,24 @@ class Specimen:
 
     def save(self, path: str | PathLike[str]) -> None:
         (self.save_ or self.ridge.save)(path)
+
+    @property
+    def users(self) -> tuple[User, ...]:
+        return self.users_() if self.users_ else self.ridge.users
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        return self.changes_() if self.changes_ else self.ridge.changes
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        return self.ridge.models
+
+    def locate(self, user: Hashable) -> Location:
+        return (self.locate_ or self.ridge.locate)(user)
+
+    def forget(self, user: Hashable) -> None:
+        (self.forget_ or self.ridge.forget)(user)
 
 
 def loader(
@@ -124,7 +154,7 @@ def knows_only_its_users() -> Specimen:
 
     def decide(user: Hashable, arms: ArrayLike) -> Decision:
         decision = ridge.decide(user, arms)
-        ridge.users[decision.user]
+        ridge.kept[decision.user]
         return decision
 
     return Specimen(ridge, decide_=decide)
@@ -135,7 +165,7 @@ def has_no_opinion_of_strangers() -> Specimen:
 
     def decide(user: Hashable, arms: ArrayLike) -> Decision:
         decision = ridge.decide(user, arms)
-        return decision if decision.user in ridge.users else replace(decision, mean=np.nan)
+        return decision if decision.user in ridge.kept else replace(decision, mean=np.nan)
 
     return Specimen(ridge, decide_=decide)
 
@@ -157,7 +187,7 @@ def creates_whoever_asks() -> Specimen:
 
     def decide(user: Hashable, arms: ArrayLike) -> Decision:
         decision = ridge.decide(user, arms)
-        ridge.users.setdefault(decision.user, Stats.empty(ridge.dim))
+        ridge.kept.setdefault(decision.user, Stats.empty(ridge.dim))
         return decision
 
     return Specimen(ridge, decide_=decide)
@@ -184,6 +214,125 @@ def adapts_to_the_asked() -> Specimen:
         return replace(decision, width=decision.width / asked[decision.user])
 
     return Specimen(ridge, decide_=decide)
+
+
+def creates_a_record_when_asked_where_a_user_is() -> Specimen:
+    ridge = Ridge()
+
+    def locate(user: Hashable) -> Location:
+        ridge.kept.setdefault(as_user(user), Stats.empty(ridge.dim))
+        return ridge.locate(user)
+
+    return Specimen(ridge, locate_=locate)
+
+
+# Users, changes and forgetting
+
+
+def lists_users_from_their_second_reward_on() -> Specimen:
+    ridge = Ridge()
+    return Specimen(ridge, users_=lambda: tuple(u for u in ridge.users if ridge.of(u).count > 1))
+
+
+def lists_users_who_only_asked() -> Specimen:
+    ridge = Ridge()
+    asked: dict[User, None] = {}
+
+    def decide(user: Hashable, arms: ArrayLike) -> Decision:
+        decision = ridge.decide(user, arms)
+        asked[decision.user] = None
+        return decision
+
+    def forget(user: Hashable) -> None:
+        ridge.forget(user)
+        asked.pop(as_user(user), None)
+
+    return Specimen(ridge, decide_=decide, users_=lambda: (*asked,), forget_=forget)
+
+
+def lists_users_up_to_their_tenth_reward() -> Specimen:
+    ridge = Ridge()
+    return Specimen(ridge, users_=lambda: tuple(u for u in ridge.users if ridge.of(u).count <= 10))
+
+
+def _changing(record: Callable[[list[Change], Change], None]) -> Specimen:
+    """Return a policy that reports a change at every user's 30th reward, and records it."""
+    ridge = Ridge()
+    changes: list[Change] = []
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        outcome = ridge.learn(user, context, reward)
+        if ridge.of(outcome.user).count != 30:
+            return outcome
+        time = sum(stats.count for stats in ridge.kept.values())
+        record(changes, Change(outcome.user, time, before=0, after=1))
+        return replace(outcome, changed=True)
+
+    def forget(user: Hashable) -> None:
+        ridge.forget(user)
+        changes[:] = [change for change in changes if change.user != user]
+
+    return Specimen(ridge, learn_=learn, changes_=lambda: tuple(changes), forget_=forget)
+
+
+def records_its_changes() -> Specimen:
+    return _changing(list.append)
+
+
+def records_only_the_latest_change() -> Specimen:
+    def record(changes: list[Change], change: Change) -> None:
+        changes[:] = [change]
+
+    return _changing(record)
+
+
+def records_changes_one_reward_late() -> Specimen:
+    return _changing(lambda changes, change: changes.append(replace(change, at=change.at + 1)))
+
+
+def records_the_latest_change_first() -> Specimen:
+    return _changing(lambda changes, change: changes.insert(0, change))
+
+
+def forgets_nobody() -> Specimen:
+    return Specimen(Ridge(), forget_=lambda user: None)
+
+
+def forgets_everybody() -> Specimen:
+    ridge = Ridge()
+    return Specimen(ridge, forget_=lambda user: ridge.kept.clear() if user in ridge.kept else None)
+
+
+def forgets_only_the_name() -> Specimen:
+    """Lists a forgotten user no more, but still decides with their observations."""
+    ridge = Ridge()
+    hidden: set[Hashable] = set()
+
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        outcome = ridge.learn(user, context, reward)
+        hidden.discard(user)
+        return outcome
+
+    return Specimen(
+        ridge,
+        learn_=learn,
+        users_=lambda: tuple(user for user in ridge.users if user not in hidden),
+        forget_=hidden.add,
+    )
+
+
+def keeps_the_changes_of_forgotten_users() -> Specimen:
+    specimen = records_its_changes()
+    return replace(specimen, forget_=specimen.ridge.forget)
+
+
+def fails_to_forget_an_unknown_user() -> Specimen:
+    ridge = Ridge()
+
+    def forget(user: Hashable) -> None:
+        del ridge.kept[as_user(user)]
+
+    return Specimen(ridge, forget_=forget)
 
 
 # Repeatability
@@ -213,7 +362,7 @@ def favours_the_first_in_the_alphabet() -> Specimen:
     ridge = Ridge()
 
     def decide(user: Hashable, arms: ArrayLike) -> Decision:
-        first = min(ridge.users, key=str, default=None)
+        first = min(ridge.kept, key=str, default=None)
         return replace(ridge.decide(user if first is None else first, arms), user=as_user(user))
 
     return Specimen(ridge, decide_=decide)
@@ -267,7 +416,11 @@ def keeps_the_context() -> Specimen:
         settle()
         ridge.save(path)
 
-    return Specimen(ridge, decide_=decide, learn_=learn, save_=save)
+    def users() -> tuple[User, ...]:
+        settle()
+        return ridge.users
+
+    return Specimen(ridge, decide_=decide, learn_=learn, save_=save, users_=users)
 
 
 def scales_the_arms_in_place() -> Specimen:
@@ -382,8 +535,8 @@ def learns_before_it_refuses() -> Specimen:
     def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         user, context = as_user(user), as_context(context, ridge.dim)
         old = ridge.of(user)
-        ridge.users[user] = replace(old, gram=old.gram + np.outer(context, context))
-        ridge.users[user] = old + Stats.of(context, as_reward(reward))
+        ridge.kept[user] = replace(old, gram=old.gram + np.outer(context, context))
+        ridge.kept[user] = old + Stats.of(context, as_reward(reward))
         return Outcome(user)
 
     return Specimen(ridge, learn_=learn)
@@ -393,7 +546,7 @@ def registers_before_it_refuses() -> Specimen:
     ridge = Ridge()
 
     def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        ridge.users.setdefault(as_user(user), Stats.empty(ridge.dim))
+        ridge.kept.setdefault(as_user(user), Stats.empty(ridge.dim))
         return ridge.learn(user, context, reward)
 
     return Specimen(ridge, learn_=learn)
@@ -459,7 +612,7 @@ def forgets() -> Specimen:
     def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         outcome = ridge.learn(user, context, reward)
         kept = ridge.of(outcome.user)
-        ridge.users[outcome.user] = replace(
+        ridge.kept[outcome.user] = replace(
             kept, gram=0.99 * kept.gram, moment=0.99 * kept.moment, energy=0.99 * kept.energy
         )
         return outcome
@@ -512,9 +665,9 @@ def saves_single_precision() -> Specimen:
 
     def save(path: str | PathLike[str]) -> None:
         rounded = Ridge()
-        rounded.users = {
+        rounded.kept = {
             user: replace(stats, moment=stats.moment.astype(np.float32).astype(np.float64))
-            for user, stats in ridge.users.items()
+            for user, stats in ridge.kept.items()
         }
         rounded.save(path)
 
@@ -544,7 +697,7 @@ def forgets_when_saved() -> Specimen:
 
     def save(path: str | PathLike[str]) -> None:
         ridge.save(path)
-        ridge.users = dict(list(ridge.users.items())[:-1])
+        ridge.kept = dict(list(ridge.kept.items())[:-1])
 
     return Specimen(ridge, save_=save)
 

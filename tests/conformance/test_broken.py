@@ -20,6 +20,7 @@ Make = Callable[[], Specimen | Batched]
 # Broken in a way that one rule forbids and no other notices.
 ALONE: dict[Make, str] = {
     specimens.creates_whoever_asks: "check_decide_changes_nothing",
+    specimens.creates_a_record_when_asked_where_a_user_is: "check_decide_changes_nothing",
     specimens.favours_the_first_in_the_alphabet: "check_user_names_are_opaque",
     specimens.takes_names_for_text: "check_user_names_are_opaque",
     specimens.keeps_the_context: "check_arrays_are_left_alone",
@@ -46,6 +47,17 @@ ALONE: dict[Make, str] = {
     specimens.learns_half_of_a_bad_batch: "check_batches_equal_single_calls",
     specimens.averages_a_batch: "check_batches_equal_single_calls",
     specimens.asks_for_the_first_user_only: "check_batches_equal_single_calls",
+    specimens.lists_users_from_their_second_reward_on: "check_users_are_those_who_learnt",
+    specimens.lists_users_who_only_asked: "check_users_are_those_who_learnt",
+    specimens.lists_users_up_to_their_tenth_reward: "check_users_are_those_who_learnt",
+    specimens.records_only_the_latest_change: "check_changes_are_recorded",
+    specimens.records_changes_one_reward_late: "check_changes_are_recorded",
+    specimens.records_the_latest_change_first: "check_changes_are_recorded",
+    specimens.forgets_nobody: "check_forgotten_users_are_unknown",
+    specimens.forgets_everybody: "check_forgotten_users_are_unknown",
+    specimens.forgets_only_the_name: "check_forgotten_users_are_unknown",
+    specimens.keeps_the_changes_of_forgotten_users: "check_forgotten_users_are_unknown",
+    specimens.fails_to_forget_an_unknown_user: "check_forgotten_users_are_unknown",
 }
 
 # Broken so that other rules suffer too: each of them relies on the one named.
@@ -72,8 +84,9 @@ def name(value: object) -> str:
     return value if isinstance(value, str) else str(getattr(value, "__qualname__", value))
 
 
-def test_a_sound_policy_passes() -> None:
-    check_policy(specimens.sound, load=loader(specimens.sound))
+@pytest.mark.parametrize("make", [specimens.sound, specimens.records_its_changes])
+def test_a_sound_policy_passes(make: Make) -> None:
+    check_policy(make, load=loader(make))
 
 
 @pytest.mark.parametrize(("make", "check"), ALONE.items(), ids=name)
@@ -94,7 +107,7 @@ def test_every_check_is_run_and_has_a_specimen() -> None:
 
 def test_message_says_what_was_expected_and_seen() -> None:
     assert str(failure(specimens.takes_the_last_of_ties)) == (
-        "1 of 14 checks failed\n"
+        "1 of 17 checks failed\n"
         "- check_first_of_ties_is_taken: expected arm 0, the first of its equals; saw arm 6"
     )
 
@@ -102,7 +115,7 @@ def test_message_says_what_was_expected_and_seen() -> None:
 def test_message_lists_every_failure() -> None:
     broken = failure(specimens.knows_only_its_users)
     first, *rest = str(broken).splitlines()
-    assert first == "12 of 14 checks failed"
+    assert first == "15 of 17 checks failed"
     assert [line.removeprefix("- ").partition(":")[0] for line in rest] == list(broken.checks)
 
 
@@ -135,8 +148,8 @@ def test_policies_are_read_back_by_the_library_unless_told_otherwise() -> None:
 def test_what_no_decision_shows_must_be_read_back_too() -> None:
     def load(path: Path) -> Specimen | Batched:
         specimen = loader(specimens.sound)(path)
-        users = specimen.ridge.users
-        users.update({user: replace(stats, energy=0.0) for user, stats in users.items()})
+        kept = specimen.ridge.kept
+        kept.update({user: replace(stats, energy=0.0) for user, stats in kept.items()})
         return specimen
 
     with pytest.raises(NonConformance, match="expected the loaded policy to save the same"):
