@@ -68,14 +68,14 @@ def population(rounds: int) -> Population:
 
 def _moments(world: World, ages: tuple[int, ...], folder: Path) -> Mapping[int, Moment]:
     policy = contestant("dyclu", world)
-    rounds, lived, moments = iter(world), 0, {}
+    rounds, learnt, moments = iter(world), 0, {}
     ahead: list[Turn] = []
     for age in ages:
-        ahead += map(turn, islice(rounds, age + WINDOW - lived - len(ahead)))
-        for user, arms, rewards in ahead[: age - lived]:
+        ahead += map(turn, islice(rounds, age + WINDOW - learnt - len(ahead)))
+        for user, arms, rewards in ahead[: age - learnt]:
             arm = policy.decide(user, arms).arm
             policy.learn(user, arms[arm], rewards[arm])
-        ahead, lived = ahead[age - lived :], age
+        ahead, learnt = ahead[age - learnt :], age
         policy.save(folder / str(age))
         moments[age] = _moment(folder / str(age), ahead)
     return moments

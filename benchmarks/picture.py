@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 TITLES = {
     "segments": "One segment against all, d = 25",
     "features": "One segment against 1,000",
-    "rounds lived": "A round of DyClu, as it grows old",
+    "rounds lived": "A round of DyClu after so many rounds",
 }
 """Titles of the panels, by curve."""
 
