@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
@@ -53,6 +53,8 @@ def test_resemblance_under_a_wide_prior_is_the_statistic_of_equation_one(
 ) -> None:
     a, b = Stats.of(*drawn(seed, dim, m)), Stats.of(*drawn(seed + 1, dim, n))
     wide = 1e4
+    # Wide compared with the estimates, which are large if contexts are nearly collinear.
+    assume(max(np.linalg.norm(stats.theta) for stats in (a, b, a + b)) < wide / 100)
     ridge = (NOISE / wide) ** 2
 
     def size(stats: Stats) -> float:
