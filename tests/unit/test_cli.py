@@ -16,8 +16,8 @@ import typer
 from typer.testing import CliRunner
 
 import dyclu
-import dyclu.sim
 from dyclu.cli import app, main
+from dyclu.sim.studies import demo as demo_study
 
 SMALL = ["--users=4", "--rounds=30", "--dim=3", "--parameters=2"]
 NAMES = ["uniform", "LinUCB", "DyClu", "Atlas"]
@@ -177,7 +177,7 @@ def test_what_cannot_be_understood_is_status_2(words: list[str]) -> None:
 def test_a_file_in_the_way_is_found_before_playing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dyclu.sim, "play", not_to_be_called)
+    monkeypatch.setattr(demo_study, "play", not_to_be_called)
     (tmp_path / "file").touch()
     result = demo(f"--out={tmp_path / 'file'}")
     assert result.exit_code == 2
@@ -189,7 +189,7 @@ def test_ctrl_c_is_status_130_and_a_short_message(monkeypatch: pytest.MonkeyPatc
     def interrupted(*_: object, **__: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(dyclu.sim, "play", interrupted)
+    monkeypatch.setattr(demo_study, "play", interrupted)
     result = demo("--no-picture")
     assert result.exit_code == 130
     assert result.stderr == "dyclu: interrupted\n"

@@ -18,11 +18,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dyclu.cli import MOST, _numbers, _seeds, app
-from dyclu.errors import OptionError
+from dyclu.cli import app
 from dyclu.sim import Population
-from dyclu.sim.runs import results as records
-from dyclu.sim.studies import paper as studies
+from dyclu.sim.runs import results as stored_results
+from dyclu.sim.studies import paper, study
 from tests.signals import hear_interrupts
 
 TINY = [
@@ -96,42 +95,14 @@ def out(tmp_path: Path) -> Path:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make quick runs even quicker."""
-    monkeypatch.setattr(studies, "QUICK_USERS", 3)
-    monkeypatch.setattr(studies, "QUICK_SHARE", 50)
+    monkeypatch.setattr(paper, "QUICK_USERS", 3)
+    monkeypatch.setattr(paper, "QUICK_SHARE", 50)
 
 
 @pytest.fixture
 def no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail if a run begins."""
-    monkeypatch.setattr(studies, "sweep", not_to_be_called)
-
-
-# Lists.
-
-
-@pytest.mark.parametrize(
-    ("text", "numbers"),
-    [("1", (1,)), ("1,4-6", (1, 4, 5, 6)), (" 3 , 3,2-3", (3, 2)), ("0-0", (0,))],
-)
-def test_lists_of_numbers(text: str, numbers: tuple[int, ...]) -> None:
-    assert _numbers(text, "rows") == numbers
-
-
-@pytest.mark.parametrize(
-    "text", ["", "x", "1,,2", "1,", "-1", "5-3", "1.5", "1-2-3", f"0-{MOST}", "9" * 30, "٣"]
-)
-def test_what_is_no_list_is_refused(text: str) -> None:
-    with pytest.raises(OptionError, match=r"rows is .*expected whole numbers such as 1,4-6"):
-        _numbers(text, "rows")
-
-
-def test_a_number_of_seeds_counts_from_0_and_a_list_names_them() -> None:
-    assert _seeds("3", quick=False) == (0, 1, 2)
-    assert _seeds("0,3,7", quick=False) == (0, 3, 7)
-    assert _seeds("7-7", quick=False) == (7,)
-    assert (len(_seeds(None, quick=False)), len(_seeds(None, quick=True))) == (5, 2)
-    with pytest.raises(OptionError, match="expected a number of runs"):
-        _seeds(str(MOST + 1), quick=False)
+    monkeypatch.setattr(study, "sweep", not_to_be_called)
 
 
 # Simulations.
@@ -149,11 +120,11 @@ def test_a_simulation_is_a_table_of_runs_and_a_report(out: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     rows = table(out / "results.csv")
-    assert list(rows[0]) == list(records.COLUMNS)
+    assert list(rows[0]) == list(stored_results.COLUMNS)
     assert [(row["policy"], row["seed"]) for row in rows] == [
         (policy, seed) for policy in ("linucb", "uniform") for seed in "012"
     ]
-    assert list(table(out / "timing.csv")[0]) == [*records.LABELS, *records.TIMES]
+    assert list(table(out / "timing.csv")[0]) == [*stored_results.LABELS, *stored_results.TIMES]
     files = {path.name for path in out.iterdir()}
     tables = {"results.csv", "timing.csv", "curves.csv"}
     report = tables | {"simulation.png", "report.md", "report.html"}
@@ -349,8 +320,8 @@ def test_quick_studies_share_a_store_and_have_reports_of_their_own(out: Path) ->
     assert "not comparable with the paper" in page
     assert "Environment 2" in page
     assert not re.search(r"(src|href)=[\"'](?!#)", page)
-    command_told = "dyclu reproduce table1 --rows=1,9 --policies=uniform,linucb --quick"
-    assert command_told in (out / "table1-quick" / "report.md").read_text()
+    command_line = "dyclu reproduce table1 --rows=1,9 --policies=uniform,linucb --quick"
+    assert command_line in (out / "table1-quick" / "report.md").read_text()
 
 
 @pytest.mark.usefixtures("no_runs")

@@ -1,4 +1,4 @@
-"""Simulation: a population is drawn, a policy plays in it, the run is measured.
+"""Simulations: draw a world from a population, let a policy play in it, measure the run.
 
 >>> world = Population(users=3, parameters=2, rounds=4, shortest=2, longest=4).world(seed=0)
 >>> len(world)

@@ -1,4 +1,4 @@
-"""What the reports of all studies have in common."""
+"""Texts and parts that the reports of all studies share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BANDS_NOTE = "Lines are means over seeds, bands one standard error to either sid
 
 
 def machine() -> dict[str, str]:
-    """Return what the speed of a run depends on, without saying whose machine it is."""
+    """Return versions, cores and system, on which the speed of a run depends; no host name."""
     return {
         "version": f"dyclu {__version__}",
         "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
@@ -32,14 +32,14 @@ def machine() -> dict[str, str]:
     }
 
 
-def everyday_parts(results: Sequence[Result]) -> list[tuple[str, Table | Picture]]:
-    """Return the parts that every report has: what was noticed, and how fast."""
+def common_parts(results: Sequence[Result]) -> list[tuple[str, Table | Picture]]:
+    """Return the parts that every report has: detected changes and neighbours, and speed."""
     detection = detection_table(results)
-    noticed = [("Changes and neighbours", detection)] if detection.rows else []
-    return [*noticed, ("Speed", timing_table(results))]
+    detected = [("Changes and neighbours", detection)] if detection.rows else []
+    return [*detected, ("Speed", timing_table(results))]
 
 
-def turnout(policies: Sequence[str], seeds: Sequence[int]) -> str:
-    """Return how many policies played how often, in words."""
+def size_of_study(policies: Sequence[str], seeds: Sequence[int]) -> str:
+    """Return the number of policies and of seeds, in words."""
     players = f"{len(policies)} {'policy' if len(policies) == 1 else 'policies'}"
     return f"{players}, {counted(seeds, 'seed')}"

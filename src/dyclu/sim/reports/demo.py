@@ -1,7 +1,4 @@
-"""A few runs in one world as people read them: a table, a figure, a page.
-
-Numbers become text in one place, for the terminal and the page alike.
-"""
+"""The report of the demo: runs of several policies in one world as a table, a figure and a page."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ HEADER = (
     "recall",
     "time",
 )
-"""What the cells of a row of `rows` are."""
+"""Columns of `summary_table`."""
 
 CAPTION = (
     "Delay in the user's own rounds, from the change to its alarm. "
@@ -49,20 +46,21 @@ taste changed, which rewards contradicted what was known of them (surprises), an
 concluded that they had changed (alarms)."""
 
 BANDS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#dddddd")
-"""Paul Tol's light colours: safe for the colour-blind, and dark text can be read on all of them."""
+"""Paul Tol's light colours: distinct for colour-blind readers, and legible under dark text."""
 
 ON_BAND = "#000000"
 
 ROOM_FOR_A_NAME = 0.12
-"""Share of the time axis a period must last for the name of its parameter to fit in."""
+"""Least share of the time axis of a period whose name is written in it."""
 
 ALARMS, SURPRISES, TRUTH = range(3)
-"""The lanes of the timeline, from below."""
+"""Rows of the timeline, from the bottom."""
 
 
-def rows(summaries: Mapping[str, Summary]) -> list[tuple[str, ...]]:
-    """Return one row of text per policy, under `HEADER`."""
-    return [(name, *_cells(summary)) for name, summary in summaries.items()]
+def summary_table(summaries: Mapping[str, Summary]) -> Table:
+    """Return a table with one row per policy."""
+    rows = tuple((name, *_cells(summary)) for name, summary in summaries.items())
+    return Table(header=HEADER, rows=rows, note=CAPTION)
 
 
 def _cells(summary: Summary) -> tuple[str, ...]:
@@ -82,29 +80,29 @@ def _or_nothing(value: float | None, form: str) -> str:
     return NOTHING if value is None else format(value, form)
 
 
-def telling_user(run: Run) -> int:
-    """Return a user worth watching: one with several changes and as many alarms.
+def user_to_show(run: Run) -> int:
+    """Return the user of the timeline: one with several changes and about as many alarms.
 
-    Of all users with at least two changes, where there are any, the one whose alarms differ least
-    from the changes in number; among those, the one with most changes; among those, the first.
+    Users with at least two changes come first; then those whose numbers of alarms and changes
+    differ least; then those with most changes; then the lowest number.
     """
 
-    def dullness(user: int) -> tuple[bool, int, int]:
+    def rank(user: int) -> tuple[bool, int, int]:
         changes, alarms = len(run.world.changes(user)), len(_times(run, user, run.changed))
         return changes < 2, abs(alarms - changes), -changes
 
-    return min(range(run.world.setting.users), key=dullness)
+    return min(range(run.world.setting.users), key=rank)
 
 
 def figure(runs: Mapping[str, Run], *, watched: str) -> Figure:
-    """Draw the regret of every policy, and what one of them noticed of one user's changes.
+    """Draw the regret of every policy, and the alarms of one of them for one user.
 
     Parameters
     ----------
     runs : mapping of str to Run
         The runs by the name of their policy, all in the same world.
     watched : str
-        The run whose alarms and surprises are shown, for its `telling_user`.
+        Name of the run whose alarms and surprises are shown, for its `user_to_show`.
 
     Raises
     ------
@@ -116,7 +114,7 @@ def figure(runs: Mapping[str, Run], *, watched: str) -> Figure:
         drawn = canvas(6.4)
         above, below = drawn.subplots(2, sharex=True, height_ratios=(2.2, 1))
         _draw_regret(above, runs)
-        _draw_timeline(below, run, telling_user(run), watched)
+        _draw_timeline(below, run, user_to_show(run), watched)
         below.set(xlim=(0, run.world.setting.rounds), xlabel="rounds of each user")
         drawn.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=3)
         arrange(drawn)
@@ -132,20 +130,20 @@ def write_html(
     summaries: Mapping[str, Summary],
     facts: Mapping[str, str],
 ) -> None:
-    """Write a page that needs nothing but itself: the figure, the table and what was run.
+    """Write a self-contained page: the figure, the table, and how to repeat the runs.
 
     Parameters
     ----------
     figure : Figure
-        What `figure` drew.
+        The return value of `figure`.
     path : Path
-        Where to.
+        Path of the page.
     title, lead : str
-        Heading of the page, and the sentence under it.
+        Heading of the page, and the sentence below it.
     summaries : mapping of str to Summary
-        The rows of the table by the name of their policy.
+        Summaries of the runs by the name of their policy.
     facts : mapping of str to str
-        What a reader needs to run it again: command, seed, version.
+        What a reader needs to repeat the runs: command, seed, version.
     """
     policies = ", ".join(summaries)
     picture = Picture(
@@ -154,8 +152,7 @@ def write_html(
         label=f"Accumulated regret of {policies}; one user's changes and alarms",
         note=DEMO_NOTE,
     )
-    table = Table(header=HEADER, rows=tuple(rows(summaries)), note=CAPTION)
-    parts = (("", picture), ("In numbers", table))
+    parts = (("", picture), ("In numbers", summary_table(summaries)))
     page = html(Document(title=title, lead=lead, parts=parts, facts=facts))
     replace_file(path, page.encode())
 
@@ -164,7 +161,7 @@ def _draw_regret(axes: Axes, runs: Mapping[str, Run]) -> None:
     for i, (name, run) in enumerate(runs.items()):
         users, rounds = run.world.truth.shape
         colour, dashes = LINES[i % len(LINES)]
-        # Users are served in turn, so that every `users`-th round ends a round of each of them.
+        # Users are served in turn: after every `users` rounds, each user has had one more.
         total = regret(run)[users - 1 :: users]
         axes.plot(np.arange(1, rounds + 1), total, color=colour, linestyle=dashes, label=name)
     axes.set(title=f"Regret of all {users} users together", ylabel="accumulated regret", ylim=0)
@@ -203,10 +200,10 @@ def _draw_truth(axes: Axes, truth: Ids, changes: Ids) -> None:
 
 
 def _once(label: str, i: int) -> str:
-    """Return the label for the first of many, and what matplotlib leaves out for the others."""
+    """Return the label for the first item; `"_"` hides the others from the legend."""
     return "_" if i else label
 
 
 def _times(run: Run, user: int, happened: NDArray[np.bool_]) -> Ids:
-    """Return the user's own rounds at which it happened."""
+    """Return the rounds of a user, counted per user, at which `happened` is true."""
     return np.flatnonzero(happened[user :: run.world.setting.users])

@@ -1,4 +1,4 @@
-"""What a report says, before it is a page: a `Document` of tables and pictures."""
+"""The contents of a report: a `Document` of tables and pictures."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NOTHING = "-"
-"""A cell where there was nothing to measure."""
+"""Text of a cell without a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Text in rows under a header; the first cell of a row names it.
+    """A header and rows of text; the first cell of a row is its name.
 
     Attributes
     ----------
     header : tuple of str
-        What the cells are.
+        Names of the columns.
     rows : tuple of tuples of str
-        The cells; one of two lines may be shown in one where there is no room for two.
+        The cells. A cell may have two lines; Markdown joins them.
     note : str
-        What a reader should know of them.
+        Text below the table.
     words : tuple of str
-        The columns that hold words instead of numbers: aligned as words are.
+        Columns that hold words, which are aligned left; numbers are aligned right.
     """
 
     header: tuple[str, ...]
@@ -35,7 +35,7 @@ class Table:
     words: tuple[str, ...] = ()
 
     def is_words(self, column: int) -> bool:
-        """Return whether a column, of which the first names the rows, holds words."""
+        """Return whether a column holds words; the first one does."""
         return column == 0 or self.header[column] in self.words
 
 
@@ -46,13 +46,13 @@ class Picture:
     Attributes
     ----------
     name : str
-        Of its file, without an ending.
+        Name of its file, without the extension.
     figure : Figure
-        What is drawn.
+        The figure, drawn by matplotlib.
     label : str
-        What it shows, for those who do not see it.
+        Description for readers who cannot see it.
     note : str
-        What a reader should know of it.
+        Text below the picture.
     """
 
     name: str
@@ -63,18 +63,18 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A report, before it is a page.
+    """The contents of a report.
 
     Attributes
     ----------
     title, lead : str
-        Heading, and the sentence under it.
+        Heading, and the sentence below it.
     warning : str
-        What must not be overlooked, if anything.
+        A warning that is shown prominently, or an empty text.
     parts : tuple of (str, Table or Picture)
-        What follows, each under a heading of its own; an empty one continues the part before.
+        Headings and what follows them; a part with an empty heading continues the previous one.
     facts : mapping of str to str
-        What a reader needs to run it again: command, seed, version.
+        What a reader needs to repeat the runs: command, seed, version.
     """
 
     title: str
@@ -100,7 +100,7 @@ def one_line(cell: str) -> str:
 
 
 def counted(things: Sequence[object] | Mapping[str, object], name: str) -> str:
-    """Return how many there are, in words.
+    """Return the number of things, and their name in the singular or plural.
 
     >>> counted([7], "seed"), counted([7, 8], "seed")
     ('1 seed', '2 seeds')

@@ -1,6 +1,6 @@
-"""How pictures look, and how they become files.
+"""Style of the pictures, and writing them to files.
 
-Matplotlib is an extra: everything but drawing works without it, and `drawing` says how to get it.
+Matplotlib is an optional dependency; without it, `drawing` raises `MissingExtra`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 6.4
-"""Of every picture, in inches."""
+"""Width of every picture, in inches."""
 
 INK = "#1b1b1f"
-"""Colour of text and axes; a page replaces it by its own, which depends on light and dark."""
+"""Colour of text and axes; `inline_svg` replaces it by the text colour of the page."""
 
 LINES = (
     ("#8a8a8a", ":"),
@@ -34,7 +34,7 @@ LINES = (
     ("#8f6bd1", (0, (3, 1))),
     ("#a0623a", (0, (1, 1))),
 )
-"""Colour and dashes of the policies: told apart without seeing colour, on light and dark."""
+"""Colour and dashes of the policies; distinct without colour, on light and dark pages."""
 
 STYLE = {
     "axes.axisbelow": True,
@@ -52,7 +52,7 @@ STYLE = {
     "legend.frameon": False,
     "lines.linewidth": 2,
     "lines.markeredgewidth": 1,
-    # The ids inside an SVG are salted with chance unless told otherwise.
+    # Without this, the ids inside an SVG are random.
     "svg.hashsalt": "dyclu",
     "text.color": INK,
     "xtick.color": INK,
@@ -62,7 +62,7 @@ STYLE = {
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw in the style of this package, or say how to get matplotlib."""
+    """Use the style of this package while drawing; raise `MissingExtra` without matplotlib."""
     try:
         import matplotlib.style
     except ImportError as error:
@@ -70,20 +70,20 @@ def drawing() -> Iterator[None]:
             f"a picture needs matplotlib, which cannot be imported ({error}); "
             "get it with: pip install 'dyclu[plots]'"
         ) from None
-    # On top of matplotlib's defaults, so that nobody's own configuration gets in.
+    # Based on matplotlib's defaults, so that a user's matplotlibrc has no influence.
     with matplotlib.style.context(["default", STYLE]):
         yield
 
 
 def canvas(height: float) -> Figure:
-    """Return an empty figure of the usual width; only while `drawing`."""
+    """Return an empty figure of width `WIDTH`; call it inside `drawing`."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
 def arrange(figure: Figure) -> None:
-    """Give everything its place once and for all: renderings would nudge it by rounding errors."""
+    """Compute the layout once, so that every rendering has the same positions, bit for bit."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
 
@@ -94,11 +94,11 @@ def write_png(figure: Figure, path: Path) -> None:
 
 
 def inline_svg(figure: Figure) -> str:
-    """Return the figure as a part of a page, in the page's own ink."""
-    nothing_about_it = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    svg = _rendered(figure, "svg", facecolor="none", metadata=nothing_about_it).decode()
+    """Return the figure as an SVG element for a page, in the text colour of the page."""
+    no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    svg = _rendered(figure, "svg", facecolor="none", metadata=no_metadata).decode()
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
-    # A page knows what svg means; the names of its vocabularies only look like links.
+    # Inside HTML, the namespaces of SVG are not needed, and they look like links.
     return re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
 
 

@@ -1,4 +1,4 @@
-"""Results in pictures."""
+"""Figures of results."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from dyclu.sim.reports.drawing import LINES, arrange, canvas, drawing
 from dyclu.sim.reports.spread import Spread, by_setting, grouped, policies_of, regrets
 from dyclu.sim.runs.results import Result, checkpoints
 from dyclu.sim.runs.stream.contestants import CONSTANT
-from dyclu.sim.runs.stream.job import relative_reward
+from dyclu.sim.runs.stream.job import relative_reward_curve
 from dyclu.validation import FloatArray, Ids
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FAMILIAR = ("uniform", "linucb", "dyclu", "oracle", "adts", "dlinucb", "club", "shared-linucb")
+FIXED_LINES = ("uniform", "linucb", "dyclu", "oracle", "adts", "dlinucb", "club", "shared-linucb")
 """Policies that have the same line in every picture, in the order of `LINES`."""
 
 VARIANT = (0, (4, 1.2, 1, 1.2))
 """Dashes of a policy with the constant width, in the colour of the policy it is a variant of."""
 
 MARKERS = "os^DvPXp"
-"""Marks of the policies where there are no lines."""
+"""Markers of the policies in `comparison_figure`."""
 
 ENVIRONMENTS = {
     "env1": "Environment 1: users share parameters and never change",
     "env2": "Environment 2: users change and share nothing",
     "env3": "Environment 3: users share parameters and change",
 }
-"""What the environments of Figure 2 are."""
+"""Titles of the environments of Figure 2."""
 
 
 def regret_figure(results: Sequence[Result]) -> Figure:
-    """Draw accumulated regret over time, a panel per setting, with bands over seeds."""
+    """Draw accumulated regret over time, one panel per setting; bands are one standard error."""
     panels = by_setting(results)
     with _panels(len(panels)) as (drawn, all_axes):
         for axes, (setting, curves) in zip(all_axes, panels.items(), strict=True):
@@ -52,13 +52,13 @@ def regret_figure(results: Sequence[Result]) -> Figure:
 
 
 def reward_figure(results: Sequence[Result]) -> Figure:
-    """Draw the reward on Last.fm by that of random choice, with bands over seeds."""
+    """Draw the reward on Last.fm divided by random choice's; bands are one standard error."""
     groups = grouped(results)
     policies = [policy for _, policy in groups]
     with _panels(1) as (drawn, (axes,)):
         for (_, policy), runs in groups.items():
-            values = np.array([relative_reward(run) for run in runs])
-            # Streams differ in length: what the curves have in common is the share served.
+            values = np.array([relative_reward_curve(run) for run in runs])
+            # Streams differ in length, so the x axis is the share of the stream.
             shares = 100 * np.arange(1, values.shape[1] + 1) / values.shape[1]
             _draw_curve(axes, shares, values, policy, policies)
         axes.set(title="Reward on Last.fm", ylabel="multiple of random choice's", ylim=0)
@@ -69,14 +69,14 @@ def reward_figure(results: Sequence[Result]) -> Figure:
 def comparison_figure(
     results: Sequence[Result], published: Mapping[str, Mapping[str, float]]
 ) -> Figure:
-    """Draw our regret beside the paper's, a line per setting."""
+    """Draw our regret and the paper's, one row per setting."""
     spreads = regrets(results)
     policies, settings = policies_of(spreads), list(spreads)
     with drawing():
         drawn = canvas(1.6 + 0.55 * len(settings))
         axes = drawn.subplots()
         for i, policy in enumerate(policies):
-            # Side by side within the line of their setting: some are nearly equal.
+            # Each policy has its own height in the row: some have nearly equal regret.
             places = np.arange(float(len(settings))) + 0.5 * ((i + 0.5) / len(policies) - 0.5)
             ours = [spreads[setting][policy] for setting in settings]
             theirs = [published.get(setting, {}).get(policy, math.nan) for setting in settings]
@@ -92,7 +92,7 @@ def comparison_figure(
 
 @contextmanager
 def _panels(count: int) -> Iterator[tuple[Figure, list[Axes]]]:
-    """Give a figure of panels below each other, with one legend for all of them."""
+    """Yield a figure and its panels, one below the other; then add one legend for all panels."""
     with drawing():
         drawn = canvas(1 + 2.7 * count)
         panels = list(drawn.subplots(count, squeeze=False)[:, 0])
@@ -103,28 +103,28 @@ def _panels(count: int) -> Iterator[tuple[Figure, list[Axes]]]:
 
 def _legend_below(drawn: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    # Four names of the usual length fit beside each other, three longer ones.
+    # Four short names fit in one line, or three longer ones.
     columns = 4 if max(map(len, labels), default=0) <= 8 else 3
     drawn.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3.5)
 
 
 def _lines(policies: Sequence[str]) -> dict[str, tuple[str, Any]]:
-    """Return colour and dashes of policies: the familiar ones have their own, others what is left.
+    """Return colour and dashes of policies: fixed for `FIXED_LINES`, unused lines for others.
 
     >>> _lines(["mine:Policy", "linucb"])["linucb"] == LINES[1]
     True
     """
-    own: dict[str, tuple[str, Any]] = dict(zip(FAMILIAR, LINES, strict=True))
-    own |= {name + CONSTANT: (colour, VARIANT) for name, (colour, _) in own.items()}
-    used = {own[policy][0] for policy in policies if policy in own}
+    fixed: dict[str, tuple[str, Any]] = dict(zip(FIXED_LINES, LINES, strict=True))
+    fixed |= {name + CONSTANT: (colour, VARIANT) for name, (colour, _) in fixed.items()}
+    used = {fixed[policy][0] for policy in policies if policy in fixed}
     left = cycle([line for line in LINES if line[0] not in used] or LINES)
-    return {policy: own[policy] if policy in own else next(left) for policy in policies}
+    return {policy: fixed[policy] if policy in fixed else next(left) for policy in policies}
 
 
 def _draw_curve(
     axes: Axes, x: Ids | FloatArray, curves: FloatArray, policy: str, policies: Sequence[str]
 ) -> None:
-    """Draw the mean of curves, one per seed, in a band of one standard error."""
+    """Draw the mean of curves (one per seed) and a band of one standard error."""
     colour, dashes = _lines(policies)[policy]
     mean = curves.mean(axis=0)
     if len(curves) > 1:

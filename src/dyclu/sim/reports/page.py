@@ -1,4 +1,4 @@
-"""Documents as files: `html`, a page that needs nothing but itself, and `markdown`."""
+"""Documents as HTML (one self-contained page) and as Markdown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dyclu.storage import replace_file
 
 
 def write_report(document: Document, folder: Path) -> list[Path]:
-    """Write a document as ``report.md`` with its pictures beside it, and as ``report.html``."""
+    """Write ``report.md``, its pictures (PNG) and ``report.html``; return the paths."""
     files = [folder / f"{picture.name}.png" for picture in document.pictures]
     for picture, file in zip(document.pictures, files, strict=True):
         write_png(picture.figure, file)
@@ -24,7 +24,7 @@ def write_report(document: Document, folder: Path) -> list[Path]:
 
 
 def html(document: Document) -> str:
-    """Return the document as a page that needs nothing but itself."""
+    """Return the document as a self-contained HTML page."""
     warning = f'<p class="warning">{escape(document.warning)}</p>' if document.warning else ""
     return PAGE.substitute(
         title=escape(document.title),
@@ -36,7 +36,7 @@ def html(document: Document) -> str:
 
 
 def markdown(document: Document) -> str:
-    """Return the document as Markdown; its pictures are files beside it."""
+    """Return the document as Markdown; its pictures are PNG files in the same folder."""
     blocks = [f"# {document.title}", document.lead]
     if document.warning:
         blocks.append(f"**{document.warning}**")
@@ -82,7 +82,7 @@ def _html_row(row: Sequence[str], kinds: Sequence[str]) -> str:
 
 
 def _html_fact(name: str, fact: str) -> str:
-    # Each word a box of its own: browsers would break a line inside --users otherwise.
+    # One span per word: without it, browsers break lines inside an option such as --users.
     words = " ".join(f"<span>{escape(word)}</span>" for word in fact.split())
     return f"<dt>{escape(name)}</dt><dd>{words}</dd>"
 

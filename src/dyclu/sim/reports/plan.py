@@ -1,17 +1,19 @@
-"""A `Plan` as people and machines read it: numbers, tables, a picture."""
+"""A `Plan` as numbers for JSON, as tables and as a figure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dyclu.core.planning import POWERS, Plan
+from dyclu.errors import MissingExtra
 from dyclu.sim.reports.document import Table
-from dyclu.sim.reports.drawing import INK, LINES, arrange, canvas, drawing
+from dyclu.sim.reports.drawing import INK, LINES, arrange, canvas, drawing, write_png
 from dyclu.validation import Ids
 
 if TYPE_CHECKING:
@@ -26,14 +28,14 @@ QUANTITIES = {
     "window_wanted": "least window that is sure to notice, by Lemma 7",
     "comparable_after": "observations of each of two users before they can be compared",
 }
-"""What is told of a plan, by the name of its property."""
+"""Properties of a plan that are reported, with their description."""
 
 CURVE_ROWS, CURVE_POINTS = 12, 200
-"""Lines of a table of powers, and points of their picture."""
+"""Rows of the table of powers, and points of their curves."""
 
 
 def plan_numbers(plan: Plan) -> dict[str, Any]:
-    """Return all that is told of a plan, ready for JSON: None is what never happens."""
+    """Return the numbers of a plan, ready for JSON; None where something never happens."""
     return {
         "plan": asdict(plan),
         **{name: _finite(getattr(plan, name)) for name in QUANTITIES},
@@ -58,17 +60,17 @@ def plan_numbers(plan: Plan) -> dict[str, Any]:
 
 
 def plan_tables(numbers: Mapping[str, Any]) -> tuple[Table, Table, Table]:
-    """Return `plan_numbers` as people read them: the alarm, the observations needed, the power."""
+    """Return `plan_numbers` as three tables: the alarm, the observations needed, the power."""
     window = numbers["plan"]["window"]
     alarm = [
-        *((told, _told_number(numbers[name])) for name, told in QUANTITIES.items()),
+        *((text, _number_text(numbers[name])) for name, text in QUANTITIES.items()),
         (
             f"chance that the alarm rings within a window ({window} rounds) of a change",
-            _told_number(numbers["alarm_within_window"]),
+            _number_text(numbers["alarm_within_window"]),
         ),
     ]
     needed = [
-        (f"{row['power']:.0%}", _told_count(row["each"]), _told_count(row["against_group"]))
+        (f"{row['power']:.0%}", _count_text(row["each"]), _count_text(row["against_group"]))
         for row in numbers["observations"]
     ]
     powers = [
@@ -84,7 +86,7 @@ def plan_tables(numbers: Mapping[str, Any]) -> tuple[Table, Table, Table]:
 
 
 def plan_figure(plan: Plan) -> Figure:
-    """Draw the chances of telling two users apart, and of noticing a change in time."""
+    """Draw the probabilities of distinguishing two users, and of detecting a change in time."""
     with drawing():
         drawn = canvas(6.4)
         above, below = drawn.subplots(2)
@@ -98,8 +100,21 @@ def plan_figure(plan: Plan) -> Figure:
     return drawn
 
 
+def write_plan_figure(plan: Plan, path: Path, *, warn: Callable[[str], object]) -> list[Path]:
+    """Write the figure of a plan as PNG, and return its path.
+
+    Without matplotlib, call `warn` with a message that says how to get it, and write nothing.
+    """
+    try:
+        write_png(plan_figure(plan), path)
+    except MissingExtra as missing:
+        warn(str(missing))
+        return []
+    return [path]
+
+
 def _horizon(plan: Plan, count: int) -> Ids:
-    """Return numbers of observations from the first that tell anything to more than enough."""
+    """Return numbers of observations, from 1 to 1.25 times as many as the highest power needs."""
     reached = (plan.observations_for(power) for power in reversed(POWERS))
     enough = max(next(filter(None, reached), 0), plan.comparable_after)
     return np.unique(np.linspace(1, 1.25 * enough, count).round().astype(np.intp))
@@ -143,9 +158,9 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or math.isinf(value) else value
 
 
-def _told_number(value: float | None) -> str:
+def _number_text(value: float | None) -> str:
     return "never" if value is None else f"{value:.3g}"
 
 
-def _told_count(value: int | None) -> str:
+def _count_text(value: int | None) -> str:
     return "never" if value is None else f"{value:,}"

@@ -1,4 +1,4 @@
-"""Averages over seeds: whatever is averaged is a `Spread`, the mean and its standard error."""
+"""Averages over seeds: a `Spread` is a mean and its standard error."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from scipy.special import stdtrit
 from dyclu.sim.runs.results import Result
 
 LEVEL = 0.05
-"""Chance that a difference counts as decided although there is none."""
+"""Level of the test in `Spread.decided`."""
 
 UNKNOWN_ERROR = "n/a"
-"""The standard error of a single run."""
+"""Text for the standard error of a single run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A mean over seeds and its standard error, None where there is only one.
+    """A mean over seeds and its standard error, which is None for one seed.
 
     >>> print(Spread.of([880.0, 900.0]), Spread.of([8.5]))
     890 ± 10 8.50 ± n/a
@@ -32,13 +32,13 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Return the spread of values, one per seed."""
+        """Return the mean and standard error of values, one per seed."""
         error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
         return cls(fmean(values), error, len(values))
 
     @property
     def decided(self) -> bool:
-        """Whether the mean differs from 0 at the level of 5 %, by Student's t; never with one seed.
+        """Whether the mean differs from 0 at level 5 % (Student's t); False for one seed.
 
         >>> Spread.of([1.0, 2.0]).decided, Spread.of([1.0, 2.0, 1.5]).decided
         (False, True)
@@ -48,10 +48,10 @@ class Spread:
         return abs(self.mean) > float(stdtrit(self.seeds - 1, 1 - LEVEL / 2)) * self.error
 
     def __str__(self) -> str:
-        return self.told(sum(abs(self.mean) < limit for limit in (10, 100)))
+        return self.text(sum(abs(self.mean) < limit for limit in (10, 100)))
 
-    def told(self, digits: int) -> str:
-        """Return it with so many decimals, for columns whose numbers go below and above 10."""
+    def text(self, digits: int) -> str:
+        """Return mean ± error with this number of decimals."""
         error = UNKNOWN_ERROR if self.error is None else f"{self.error:,.{digits}f}"
         return f"{self.mean:,.{digits}f} ± {error}".replace("-", "−")
 
@@ -65,7 +65,7 @@ def grouped(results: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:
 
 
 def by_setting(results: Iterable[Result]) -> dict[str, dict[str, list[Result]]]:
-    """Return the results by setting, and in each by policy."""
+    """Return the results by setting, then by policy."""
     found: dict[str, dict[str, list[Result]]] = {}
     for (setting, policy), runs in grouped(results).items():
         found.setdefault(setting, {})[policy] = runs
@@ -90,9 +90,10 @@ def paired(
     second: Sequence[Result],
     measure: Callable[[Result], float] = regret_of,
 ) -> Spread | None:
-    """Return by how much more of it the first has than the second, over the seeds of both.
+    """Return the mean difference, first minus second, over the seeds that both have.
 
-    The same seed is the same world for both, which a difference leaves out.
+    Runs with the same seed play in the same world, so pairing removes the variance between worlds.
+    Returns None if there is no common seed.
     """
     seconds = {run.seed: measure(run) for run in second}
     gaps = [measure(run) - seconds[run.seed] for run in first if run.seed in seconds]
@@ -100,5 +101,5 @@ def paired(
 
 
 def policies_of(spreads: Mapping[str, Mapping[str, Spread]]) -> list[str]:
-    """Return the policies of all settings, in the order they come."""
+    """Return the policies of all settings, in order of first appearance."""
     return list(dict.fromkeys(policy for row in spreads.values() for policy in row))

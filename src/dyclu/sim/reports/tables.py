@@ -1,4 +1,4 @@
-"""Results in tables."""
+"""Tables of results, settings and policies."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from dyclu.sim.reports.spread import Spread, by_setting, grouped, paired, polici
 from dyclu.sim.runs import contestants
 from dyclu.sim.runs.results import Result, Timing
 from dyclu.sim.runs.stream import contestants as stream_contestants
-from dyclu.sim.runs.stream.job import relative_reward
+from dyclu.sim.runs.stream.job import relative_reward_curve
 from dyclu.sim.runs.stream.play import MILESTONES, milestones
 from dyclu.sim.worlds.population import Population
 
-ALONE = frozenset({"dlinucb", "dlinucb-sigma"})
-"""Policies that have several models of a user, and nothing of anybody else: no neighbourhoods."""
+NO_NEIGHBOURS = frozenset({"dlinucb", "dlinucb-sigma"})
+"""Policies with several models per user, none of them shared: their segments have no neighbours."""
 
 LARGEST_NORM_NOTE = (
     "largest-norm learns nothing and always takes the longest arm. An artist's features are the "
     "longer the more tags it got, and artists with many tags are the ones that people tag: "
     "popularity leaks into the length, and a reward up to this one's takes no learning."
 )
-"""What the baseline of the longest arm means."""
+"""Explanation of the baseline `LargestNorm`."""
 
 SHARES = tuple(f"after {share:.0%}" for share in MILESTONES)
-"""Columns of the rewards on Last.fm."""
+"""Columns of `reward_table`."""
 
-RIVALS = tuple((f"dyclu{width}", f"linucb{width}") for width in ("", stream_contestants.CONSTANT))
-"""Who is compared on Last.fm: either width with itself."""
+COMPARED = tuple((f"dyclu{width}", f"linucb{width}") for width in ("", stream_contestants.CONSTANT))
+"""Pairs of policies in `lead_table`: DyClu and LinUCB with the same kind of width."""
 
 
 def _at(milestone: int) -> Callable[[Result], float]:
-    return lambda run: milestones(relative_reward(run))[milestone]
+    return lambda run: milestones(relative_reward_curve(run))[milestone]
 
 
 _AT_MILESTONES = tuple(map(_at, range(len(MILESTONES))))
 
 
 def regret_table(results: Iterable[Result], published: Mapping[str, Mapping[str, float]]) -> Table:
-    """Return the regret of every policy in every setting, the paper's in brackets."""
+    """Return the regret of every policy in every setting, with the paper's in brackets."""
     results = list(results)
     spreads, runs = regrets(results), by_setting(results)
     policies = policies_of(spreads)
@@ -48,8 +48,11 @@ def regret_table(results: Iterable[Result], published: Mapping[str, Mapping[str,
     rows = [
         (
             setting,
-            *(_beside(row[policy], published.get(setting, {}).get(policy)) for policy in policies),
-            *([_agreement(runs[setting], published.get(setting, {}))] if published else []),
+            *(
+                _regret_cell(row[policy], published.get(setting, {}).get(policy))
+                for policy in policies
+            ),
+            *([_order_cell(runs[setting], published.get(setting, {}))] if published else []),
         )
         for setting, row in spreads.items()
     ]
@@ -65,11 +68,11 @@ def regret_table(results: Iterable[Result], published: Mapping[str, Mapping[str,
 
 
 def reward_table(results: Iterable[Result]) -> Table:
-    """Return the reward on Last.fm by that of random choice, at parts of the stream."""
+    """Return the reward on Last.fm divided by that of random choice, at `MILESTONES`."""
     rows = []
     for (_, policy), runs in grouped(results).items():
-        passed = zip(*(milestones(relative_reward(run)) for run in runs), strict=True)
-        rows.append((policy, *(Spread.of(values).told(2) for values in passed)))
+        passed = zip(*(milestones(relative_reward_curve(run)) for run in runs), strict=True)
+        rows.append((policy, *(Spread.of(values).text(2) for values in passed)))
     note = (
         "Reward so far by what random choice is expected to have by then. "
         "Mean over seeds ± its standard error."
@@ -80,9 +83,9 @@ def reward_table(results: Iterable[Result]) -> Table:
 
 
 def lead_table(results: Iterable[Result]) -> Table:
-    """Return how far DyClu leads LinUCB on Last.fm with either width, at parts of the stream."""
+    """Return the difference of DyClu and LinUCB on Last.fm for both widths, at `MILESTONES`."""
     runs = {policy: found for (_, policy), found in grouped(results).items()}
-    played = [(a, b) for a, b in RIVALS if a in runs and b in runs]
+    played = [(a, b) for a, b in COMPARED if a in runs and b in runs]
     rows = [
         (f"{a} − {b}", *(_gap(paired(runs[a], runs[b], at)) for at in _AT_MILESTONES))
         for a, b in played
@@ -95,9 +98,9 @@ def lead_table(results: Iterable[Result]) -> Table:
 
 
 def stream_contestants_table(names: Sequence[str]) -> Table:
-    """Return how those who play on Last.fm explore, and what they are told."""
+    """Return width and options of policies on Last.fm."""
     rows = [
-        (name, stream_contestants.width(name), _told(stream_contestants.options(name)))
+        (name, stream_contestants.width(name), _options_text(stream_contestants.options(name)))
         for name in names
     ]
     return Table(
@@ -111,8 +114,8 @@ def stream_contestants_table(names: Sequence[str]) -> Table:
 
 
 def contestants_table(names: Sequence[str], setting: Population) -> Table:
-    """Return what those who play in a simulated setting are told."""
-    rows = [(name, _told(contestants.options(name, setting))) for name in names]
+    """Return the options of policies in a simulated setting."""
+    rows = [(name, _options_text(contestants.options(name, setting))) for name in names]
     return Table(
         header=("policy", "told, beside the dimension"),
         rows=tuple(rows),
@@ -125,17 +128,17 @@ def contestants_table(names: Sequence[str], setting: Population) -> Table:
 
 
 def choices_table(options: Mapping[str, object]) -> Table:
-    """Return the options an experiment was drawn with."""
+    """Return the options from which a stream was drawn."""
     rows = tuple((name, str(value)) for name, value in options.items())
     return Table(header=("option", "value"), rows=rows, words=("value",))
 
 
 def detection_table(results: Iterable[Result]) -> Table:
-    """Return how well changes were noticed and neighbours chosen, by those who try."""
+    """Return alarms and neighbourhoods of the policies that look for changes or neighbours."""
     rows = [
         (setting, policy, *_detection_cells(policy, runs))
         for (setting, policy), runs in grouped(results).items()
-        if policy != "oracle" and any(map(_looks, runs))
+        if policy != "oracle" and any(map(_has_detections, runs))
     ]
     measured = ("true alarms", "false alarms", "missed changes", "median delay")
     header = ("setting", "policy", *measured, "precision", "recall")
@@ -155,10 +158,10 @@ def timing_table(results: Iterable[Result]) -> Table:
     runs_of: dict[str, list[Timing]] = {}
     for run in results:
         runs_of.setdefault(run.policy, []).append(run.timing)
-    everybody = {"all": [timing for timings in runs_of.values() for timing in timings]}
+    together = {"all": [timing for timings in runs_of.values() for timing in timings]}
     rows = [
         (policy, str(len(runs)), _speed(runs), f"{sum(run.seconds for run in runs):,.1f}")
-        for policy, runs in (runs_of | everybody).items()
+        for policy, runs in (runs_of | together).items()
     ]
     return Table(
         header=("policy", "runs", "median rounds per second", "seconds in all"),
@@ -169,7 +172,7 @@ def timing_table(results: Iterable[Result]) -> Table:
 
 
 def settings_table(settings: Mapping[str, Population]) -> Table:
-    """Return the settings in numbers."""
+    """Return the options of the settings."""
     header = ("users", "parameters", "features", "arms", "rounds", "periods", "noise")
     return Table(
         header=("setting", *header, "separation"),
@@ -180,21 +183,21 @@ def settings_table(settings: Mapping[str, Population]) -> Table:
 
 
 def _gap(gap: Spread | None) -> str:
-    return NOTHING if gap is None else gap.told(2)
+    return NOTHING if gap is None else gap.text(2)
 
 
-def _told(options: Mapping[str, object]) -> str:
+def _options_text(options: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={value:g}" for name, value in options.items()) or NOTHING
 
 
-def _beside(ours: Spread, theirs: float | None) -> str:
+def _regret_cell(ours: Spread, theirs: float | None) -> str:
     if theirs is None:
         return str(ours)
     return f"{ours}\n({theirs:,.0f}; {ours.mean / theirs:.2f}×)"
 
 
-def _agreement(ours: Mapping[str, Sequence[Result]], theirs: Mapping[str, float]) -> str:
-    """Return how far the order of the policies is that of the paper, seed by seed."""
+def _order_cell(ours: Mapping[str, Sequence[Result]], theirs: Mapping[str, float]) -> str:
+    """Return how many pairs of policies have the paper's order, from differences per seed."""
     pairs = list(combinations([name for name in ours if name in theirs], 2))
     gaps = [(paired(ours[a], ours[b]), theirs[a] - theirs[b]) for a, b in pairs]
     decided = [(gap.mean, theirs_gap) for gap, theirs_gap in gaps if gap and gap.decided]
@@ -212,11 +215,11 @@ def _detection_cells(policy: str, runs: Sequence[Result]) -> Iterator[str]:
     for name in ("alarms_true", "alarms_false", "alarms_missed", "median_delay"):
         yield _mean([getattr(run, name) for run in runs], digits=1)
     for name in ("precision", "recall"):
-        known = [] if policy in ALONE else [getattr(run, name) for run in runs]
+        known = [] if policy in NO_NEIGHBOURS else [getattr(run, name) for run in runs]
         yield _mean(known, digits=2)
 
 
-def _looks(run: Result) -> bool:
+def _has_detections(run: Result) -> bool:
     return bool(run.alarms_true or run.alarms_false or run.precision is not None)
 
 

@@ -1,4 +1,4 @@
-"""On a terminal: tables that fit, and bars that show how far it has come."""
+"""Tables and progress bars on a terminal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
 
 UNLIMITED = 10_000
-"""A width that no table reaches."""
+"""A width larger than that of any table."""
 
 A_DAY = 86_400.0
-"""Seconds over which the speed of a sweep is taken: a single run may last minutes."""
+"""Seconds over which the speed of a sweep is averaged: a single run may last minutes."""
 
 
 def progress_bars(*, quiet: bool = False) -> Progress:
-    """Return bars on stderr, shown where that is a terminal and nobody asked for quiet."""
+    """Return progress bars on stderr; hidden if `quiet` or if stderr is no terminal."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -46,16 +46,16 @@ def progress_bars(*, quiet: bool = False) -> Progress:
 
 
 def bar(progress: Progress, name: str, total: int) -> Callable[[int], None]:
-    """Add a bar, and return what to tell how much is done."""
+    """Add a bar, and return the function that sets how much is done."""
     task = progress.add_task(name, total=total)
     return lambda done: progress.update(task, completed=done)
 
 
 def print_table(table: Table) -> None:
-    """Print a table as it is, or on its side, or cell by cell: the first that fits."""
+    """Print a table in the first form that fits: as it is, transposed, or one cell per line."""
     from rich.console import Console
 
-    # What is printed is text, not markup: a policy may be called anything.
+    # Without markup: the name of a policy may contain brackets or colons.
     console = Console(highlight=False, markup=False, emoji=False)
     lines = [table.header, *table.rows]
     words = [i for i in range(len(table.header)) if table.is_words(i)]
@@ -83,7 +83,7 @@ def _cell_by_cell(table: Table) -> list[tuple[str, str, str]]:
 
 
 def _grid(lines: Sequence[Sequence[str]], words: Sequence[int] = (0,)) -> Grid:
-    """Return a table whose first line is the header; columns of words are aligned as words are."""
+    """Return a table whose first line is the header; columns of words are aligned left."""
     from rich import box
     from rich.table import Table as Grid
 

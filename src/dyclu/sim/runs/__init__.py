@@ -1,5 +1,5 @@
-"""Runs: one policy plays in one world; the record, its measures, and many runs at once.
+"""Runs: one policy plays in one world; its record, its measures, and sweeps of many runs.
 
-A run is decided by its job alone (world, policy, options, seed), so it can be stored and resumed.
-Change `RESULT_VERSION` in `jobs` when a change alters the results of stored runs.
+A run depends on its job alone (setting, policy, options, seed), so its result can be stored.
+Increase `RESULT_VERSION` in `jobs` when a change of the code alters stored results.
 """

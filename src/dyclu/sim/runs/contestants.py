@@ -31,17 +31,17 @@ RIDGE = 0.1
 """λ of every policy."""
 
 ALPHA = 0.3
-"""The constant exploration of LinUCB and of the oracle, which the paper does not print."""
+"""The constant factor of the widths of LinUCB and the oracle; the paper does not state it."""
 
 RANDOM = frozenset({"uniform", "adts"})
-"""The contestants that throw dice, and are given a seed."""
+"""Policies that choose at random and therefore get a seed."""
 
 _UNREGISTERED: Mapping[str, Callable[..., Policy]] = {"oracle": Oracle, "dlinucb-sigma": DLinUCB}
-"""The contestants that `policies.make` does not know by name."""
+"""Policies whose names `policies.make` does not know."""
 
 
 def contestants() -> tuple[str, ...]:
-    """Return the names `contestant` knows, apart from anybody's own.
+    """Return the names that `contestant` knows, beside ``"module:Class"``.
 
     >>> contestants()[:2]
     ('uniform', 'linucb')
@@ -50,18 +50,18 @@ def contestants() -> tuple[str, ...]:
 
 
 def contestant(name: str, world: World, *, seed: int = 0) -> Policy:
-    """Return a fresh policy with the settings it had in section 4, ready to play in this world.
+    """Return a new policy with its options of section 4, for this world.
 
     Parameters
     ----------
     name : str
         One of `contestants`, or ``"module:Class"`` for a policy of your own: the class is imported
-        and made as ``Class(dim)``, with ``seed=seed`` if it has such a parameter. Nothing else is
-        told to it, not even the noise.
+        and called as ``Class(dim)``, with ``seed=seed`` if it has such a parameter. It gets no
+        other option, not even the noise.
     world : World
-        Where it will play.
+        The world in which it will play.
     seed : int
-        What a policy that throws dice draws from.
+        Seed of a policy that chooses at random.
     """
     dim = world.setting.dim
     if name not in contestants():
@@ -76,27 +76,27 @@ def contestant(name: str, world: World, *, seed: int = 0) -> Policy:
 
 
 def options(name: str, setting: Population) -> dict[str, Any]:
-    """Return what a contestant is told beside the dimension, as far as it can be written down.
+    """Return the options of a policy beside its dimension, seed and truth.
 
-    Variants of LinUCB that section 4 does not know explore as LinUCB does there; any other policy
-    it does not know is told nothing, and plays with its own defaults.
+    Variants of LinUCB that section 4 does not have get the options of LinUCB; other policies that
+    it does not have get none, and play with their defaults.
 
-    >>> options("linucb", SETTINGS["row9"])
+    >>> options("linucb", Population(noise=0.18))
     {'noise': 0.18, 'ridge': 0.1, 'alpha': 0.3}
     """
     common = {"noise": setting.noise, "ridge": RIDGE}
     linucb = common | {"alpha": ALPHA}
     dlinucb = common | {"error_level": 0.1, "creation_level": 0.02}
     dlinucb |= {"window": 20, "window_delta": 0.1}
-    told: dict[str, dict[str, Any]] = {
+    by_name: dict[str, dict[str, Any]] = {
         "oracle": linucb,
         "linucb": linucb,
         "shared-linucb": linucb,
         "discounted-linucb": linucb,
         "sliding-linucb": linucb,
         "adts": common | {"window": 200, "interval": 50, "level": 0.05, "shuffles": 999},
-        # σ² in the width comes far nearer the published column than the σ of the theory does, to
-        # 3 % on row 1, and is yet only half of it on row 9: docs/decisions/006.
+        # With σ² in the width, the regret is much closer to the published column than with the σ of
+        # the theory: within 3 % on row 1, but only half of it on row 9. See docs/decisions/006.
         "dlinucb": dlinucb | {"width_noise": setting.noise**2},
         "dlinucb-sigma": dlinucb,
         "club": {"ridge": RIDGE, "alpha": 0.1, "tolerance": 2.0},
@@ -105,46 +105,42 @@ def options(name: str, setting: Population) -> dict[str, Any]:
         | {"delta": 0.1, "window": 20, "window_delta": 0.1}
         | {"change_level": 0.01, "neighbour_level": 0.01},
     }
-    return told.get(name, {})
+    return by_name.get(name, {})
 
 
-def check_contestants(policies: Sequence[str], dim: int) -> None:
-    """Make every policy once: whatever is wrong with one shows before the first run."""
-    world = stand_in(dim).world(0)
-    known = contestants()
-    check_makers(policies, lambda name: contestant(name, world), known=known)
+def check_contestants(names: Sequence[str], dim: int) -> None:
+    """Make every policy once, so that errors appear before the first run."""
+    world = smallest_setting(dim).world(0)
+    check_made(names, lambda name: contestant(name, world), known=contestants())
 
 
-def check_makers(
-    policies: Sequence[str], make: Callable[[str], object], *, known: Sequence[str]
+def check_made(
+    names: Sequence[str], make: Callable[[str], object], *, known: Sequence[str]
 ) -> None:
-    """Make every policy once by this function; `known` is what there is to choose from."""
-    if not policies:
+    """Call `make` with every name, so that errors appear early; `known` are the names it knows."""
+    if not names:
         raise OptionError(
             f"there are no policies, expected some of {', '.join(known)}, "
             'or your own as "module:Class"'
         )
-    for policy in policies:
+    for name in names:
         try:
-            make(policy)
+            make(name)
         except DycluError:
             raise
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # whatever somebody's own does
+        except (Exception, SystemExit) as error:  # a policy of one's own may raise anything
             raise OptionError(
-                f"{policy!r} cannot be made ({type(error).__name__}: {error}); "
+                f"{name!r} cannot be made ({type(error).__name__}: {error}); "
                 "repair it or leave it out"
             ) from error
 
 
-def stand_in(dim: int) -> Population:
+def smallest_setting(dim: int) -> Population:
     """Return the smallest setting of this dimension."""
     return Population(users=1, parameters=1, dim=dim, arms=1, offered=1, rounds=1, noise=1.0)
 
 
 def _truth(world: World) -> Callable[[User, int], int]:
-    """Return who follows what, for whoever is asked; the last parameter is kept after the end."""
+    """Return the function (user, time) → true parameter; after the end, the last one stays."""
     truth, last = world.truth, world.setting.rounds - 1
     return lambda user, time: int(truth[int(user), min(time, last)])

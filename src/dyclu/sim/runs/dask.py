@@ -1,4 +1,4 @@
-"""Runs made on a Dask cluster, whose scheduler sees to workers that die."""
+"""Runs on a Dask cluster; its scheduler restarts the runs of workers that die."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dyclu.sim.runs.jobs import Work
 from dyclu.sim.runs.results import Result
 from dyclu.sim.runs.workers import Answers, make_run
 
-PATIENCE = "10s"
-"""How long a Dask scheduler may take to answer."""
+TIMEOUT = "10s"
+"""Time a Dask scheduler has to answer."""
 
 
 def on_dask(jobs: Mapping[str, Work], address: str) -> Answers:
-    """Make runs on a Dask cluster, whose scheduler sees to workers that die."""
+    """Make runs on the Dask cluster at an address."""
     if not jobs:
         return
     distributed = _distributed()
@@ -30,16 +30,16 @@ def on_dask(jobs: Mapping[str, Work], address: str) -> Answers:
 def _answer(future: Any) -> Result | Exception:
     try:
         answer: Result = future.result()
-    except Exception as error:  # whatever somebody's policy, a worker or the network came up with
+    except Exception as error:  # from a policy, a worker or the network
         return error
     return answer
 
 
 def _client(distributed: Any, address: str) -> Any:
     try:
-        # Given what is no address, a client would wait for its own threads until it gives up.
+        # Checked first: with an invalid address, a client would wait until its timeout.
         distributed.comm.get_address_host_port(address)
-        return distributed.Client(address, timeout=PATIENCE, set_as_default=False)
+        return distributed.Client(address, timeout=TIMEOUT, set_as_default=False)
     except (OSError, ValueError) as error:
         raise OptionError(
             f"no Dask scheduler answers at {address!r} ({_first_line(error)}); start one with "

@@ -1,7 +1,7 @@
-"""Runs to be made: a job is everything that decides the outcome of a run.
+"""A job is everything that decides the result of a run.
 
-Its `key` is the hash of that, under which the result is stored. `Job` is a policy in a simulated
-setting; whatever else has the members of `Work` can be swept as well.
+Its `key` is the hash of that; the result is stored under it. `Job` is a policy in a simulated
+setting; `sweep` accepts every object with the members of `Work`.
 """
 
 from __future__ import annotations
@@ -30,52 +30,52 @@ from dyclu.sim.worlds.population import Population
 from dyclu.validation import as_whole
 
 RESULT_VERSION = 3
-"""Raised when a configuration comes to give other numbers: stored runs are then computed anew."""
+"""Increased when the code gives other numbers for a job; stored results are then not used."""
 
 LOOK = 25
-"""The neighbourhood is judged at every 25th round of a user, which costs next to nothing."""
+"""Neighbourhoods are measured at every 25th round of a user, which takes almost no time."""
 
-HEAVY = {"adts": 2, "club": 2, "dlinucb": 2, "dyclu": 10}
-"""Rough cost of a round, where it is not that of a policy with one model per user."""
+COSTS = {"adts": 2, "club": 2, "dlinucb": 2, "dyclu": 10}
+"""Rough cost of a round; it is 1 for a policy with one model per user."""
 
 
 class Work(Protocol):
-    """What a sweep asks of a job; one that fails is named by its `str`."""
+    """What `sweep` needs of a job; messages name a job by its `str`."""
 
     @property
     def name(self) -> str:
-        """What the setting of its result is called."""
+        """Name of the setting, for the result."""
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """What is stored beside its result, for people to read."""
+        """Everything the result depends on, in plain values; stored with the result."""
 
     @property
     def key(self) -> str:
-        """Hash of all that decides the outcome."""
+        """Hash of the configuration."""
 
     @property
     def cost(self) -> int:
-        """Roughly how long the run takes, beside others."""
+        """Rough duration relative to other runs."""
 
     def run(self) -> Result:
-        """Make the run, here and now."""
+        """Make the run and return its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run to be made: everything that decides its outcome.
+    """One run of a policy in a simulated setting.
 
     Attributes
     ----------
     setting : str or Population
-        A name of `paper.SETTINGS`, or a setting of your own.
+        A name of `paper.SETTINGS`, or a population.
     policy : str
-        What `contestants.contestant` makes: one of its names, or ``"module:Class"``.
+        A name of `contestants.contestants`, or ``"module:Class"``.
     seed : int
-        Decides the world, and the dice of a policy that throws any.
+        Seed of the world, and of a policy that chooses at random.
     rounds : int or None
-        Rounds per user, where not the setting's own.
+        Rounds per user; None takes those of the setting.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The setting's name with rounds that are not its own, or what it differs from row 1 in."""
+        """Name of the setting and of other rounds; without a name, its differences from row 1."""
         if not isinstance(self.setting, str):
             return _described(self.population)
         own = self.population == paper.SETTINGS[self.setting]
@@ -115,13 +115,13 @@ class Job:
 
     @property
     def population(self) -> Population:
-        """The setting, with the job's own rounds."""
+        """The setting with the rounds of the job."""
         named = paper.SETTINGS[self.setting] if isinstance(self.setting, str) else self.setting
         return named if self.rounds is None else replace(named, rounds=self.rounds)
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """All that decides the outcome, in plain values; what a setting is called does not."""
+        """Everything the result depends on, in plain values; the name of a setting is not part."""
         return {
             "setting": asdict(self.population),
             "policy": self.policy,
@@ -136,38 +136,38 @@ class Job:
 
     @property
     def key(self) -> str:
-        """SHA-256 of the configuration: the name under which the result is stored."""
+        """SHA-256 of the configuration; the result is stored under this name."""
         return digest(self.configuration)
 
     @property
     def cost(self) -> int:
-        """Roughly how long the run takes, beside others."""
+        """Rough duration relative to other runs."""
         return self.population.users * self.population.rounds * weight(self.policy)
 
     def run(self) -> Result:
-        """Make the run, here and now.
+        """Play in the world and return the result.
 
         >>> Job(Population(users=2, dim=3, rounds=40), "linucb").run().rounds
         40
         """
         world = self.population.world(self.seed)
-        # A world takes its randomness from the seed itself, a policy from a child of it.
-        dice = np.random.SeedSequence(self.seed, spawn_key=(0,)).generate_state(1)
-        policy = contestants.contestant(self.policy, world, seed=int(dice[0]))
-        return _measured(self, play(policy, world, look=LOOK))
+        # The world uses the seed itself, the policy a child of it.
+        child = np.random.SeedSequence(self.seed, spawn_key=(0,)).generate_state(1)
+        policy = contestants.contestant(self.policy, world, seed=int(child[0]))
+        return _result(self, play(policy, world, look=LOOK))
 
 
 def weight(policy: str) -> int:
-    """Return roughly what a round costs a policy."""
-    return HEAVY.get(policy, 1)
+    """Return the rough cost of a round of a policy."""
+    return COSTS.get(policy, 1)
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256 of plain values, whatever the order of their names."""
+    """Return the SHA-256 of plain values; the order of keys does not matter."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _measured(job: Job, played: Run) -> Result:
+def _result(job: Job, played: Run) -> Result:
     numbers = asdict(summary(played))
     timing = Timing(**{name: numbers.pop(name) for name in TIMES})
     setting = played.world.setting
@@ -185,29 +185,28 @@ def _measured(job: Job, played: Run) -> Result:
 
 
 def _described(setting: Population) -> str:
-    """Return what distinguishes a setting from row 1.
+    """Return the options in which a setting differs from row 1.
 
     >>> _described(Population(users=20, noise=0.1, rounds=500))
     'users=20 rounds=500 noise=0.1'
     """
-    usual = asdict(paper.SETTINGS["row1"])
-    own = [f"{name}={value}" for name, value in asdict(setting).items() if value != usual[name]]
+    row1 = asdict(paper.SETTINGS["row1"])
+    own = [f"{name}={value}" for name, value in asdict(setting).items() if value != row1[name]]
     return " ".join(own) or "row1"
 
 
 def source_of(policy: str, *, known: Sequence[str]) -> str | None:
-    """Return the digest of the files that define somebody's own policy: edited, it is another.
+    """Return the digest of the source files of a policy of one's own, so that edits change the key.
 
-    These are the module that is named and the one that defines the class, of a `partial` too. None
-    for the policies of the library, and for what has no file.
+    The files are the named module and the one that defines the class, also behind a `partial`. None
+    for policies of the library (`known`), and if there is no file.
     """
     return None if policy in known else _source(policy, tuple(known))
 
 
 @cache
 def _source(policy: str, known: tuple[str, ...]) -> str | None:
-    # Kept, because the module is: a process goes on with the code it has loaded, and must not pass
-    # for one with the code that is now in the file.
+    # Cached, because the process keeps the code that it has loaded, even if the file changes.
     made = own_class(policy, known=known)
     while isinstance(made, partial):
         made = made.func
@@ -218,9 +217,9 @@ def _source(policy: str, known: tuple[str, ...]) -> str | None:
 
 
 def _file(defined: Any) -> str | None:
-    """Return where something is defined, if it is in a file that can be read."""
+    """Return the file that defines an object; None if there is no such file."""
     try:
         file = inspect.getfile(defined)
-    except TypeError:  # built in, or typed at a prompt
+    except TypeError:  # built in, or defined at a prompt
         return None
     return file if Path(file).is_file() else None

@@ -1,4 +1,4 @@
-"""What a run amounts to: pure functions of a `Run`."""
+"""Measures of a run: pure functions of a `Run`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dyclu.validation import FloatArray, Ids
 
 @dataclass(frozen=True, slots=True)
 class Detections:
-    """The alarms of a run against the true changes.
+    """The alarms of a run, compared with the true changes.
 
     Attributes
     ----------
     true : int
         Changes that were detected.
     false : int
-        Alarms that detected nothing.
+        Alarms that detected no change.
     missed : int
         Changes without an alarm before the user's next change, or before the end.
     delays : tuple of int
-        For each detected change, the user's own rounds from the change to the alarm; 0 if the first
-        reward after the change rang it.
+        For each detected change, the rounds of the user from the change to the alarm; 0 if the
+        first reward after the change raised it.
     """
 
     true: int
@@ -36,7 +36,7 @@ class Detections:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A run in plain numbers, None where there is nothing to measure.
+    """A run in plain numbers; None where there is nothing to measure.
 
     Attributes
     ----------
@@ -45,13 +45,13 @@ class Summary:
     alarms_true, alarms_false, alarms_missed : int
         As in `Detections`.
     median_delay : float or None
-        Median of the delays of detection, in the user's own rounds.
+        Median of the delays, in rounds of the user.
     precision, recall, parameter_error : float or None
         Means of `Run.precision`, `Run.recall` and `Run.error` over all rounds that have them.
     seconds : float
         Time inside the policy.
     rounds_per_second : float or None
-        Rounds by that time.
+        Rounds divided by that time.
     """
 
     regret: float
@@ -77,7 +77,7 @@ def detections(run: Run) -> Detections:
     The first alarm in ``[change, next change)`` detects the change; every other alarm is false.
     """
     users = range(run.world.setting.users)
-    # Users are served in turn, so that round `time · users + user` is row `time`, column `user`.
+    # Users are served in turn: round `time · users + user` becomes row `time`, column `user`.
     alarms = run.changed.reshape(-1, len(users))
     changes = [run.world.changes(user) for user in users]
     found = tuple(
@@ -100,7 +100,7 @@ def delays(alarms: Ids, changes: Ids) -> list[int]:
     [2, 0]
     """
     period, first = np.unique(np.searchsorted(changes, alarms, side="right"), return_index=True)
-    # Period 0 lies before the first change: an alarm in it detects nothing.
+    # Period 0 is before the first change: an alarm in it detects no change.
     detected = period > 0
     found: list[int] = (alarms[first[detected]] - changes[period[detected] - 1]).tolist()
     return found

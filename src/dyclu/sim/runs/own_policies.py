@@ -11,12 +11,14 @@ from typing import Any, cast
 from dyclu.errors import OptionError
 from dyclu.policy import Policy
 
-MEMBERS = ("dim", "decide", "learn", "save")
-"""What `Policy` asks for."""
+MEMBERS = (
+    "dim", "decide", "learn", "save", "users", "changes", "models", "locate", "forget",
+)  # fmt: skip
+"""The members of `Policy`."""
 
 
 def own_class(spec: str, *, known: Sequence[str]) -> Callable[..., Any]:
-    """Return what ``"module:Class"`` names; `known` is what else there is to choose from.
+    """Return the class ``"module:Class"``; an error message lists the `known` names.
 
     >>> own_class("dyclu.policies:LinUCB", known=())
     <class 'dyclu.policies.linucb.LinUCB'>
@@ -48,8 +50,8 @@ def own_class(spec: str, *, known: Sequence[str]) -> Callable[..., Any]:
 
 
 def own_policy(spec: str, dim: int, seed: int, *, known: Sequence[str]) -> Policy:
-    """Return a fresh policy of somebody's own; `known` is what else there is to choose from."""
-    policy = _made(spec, own_class(spec, known=known), dim, seed)
+    """Return a new policy of the class ``"module:Class"``; an error message lists `known` names."""
+    policy = _instance(spec, own_class(spec, known=known), dim, seed)
     if not isinstance(policy, Policy):
         missing = [member for member in MEMBERS if member not in dir(policy)]
         raise OptionError(
@@ -59,7 +61,7 @@ def own_policy(spec: str, dim: int, seed: int, *, known: Sequence[str]) -> Polic
     return policy
 
 
-def _made(spec: str, maker: Callable[..., Any], dim: int, seed: int) -> object:
+def _instance(spec: str, maker: Callable[..., Any], dim: int, seed: int) -> object:
     try:
         signature = inspect.signature(maker)
         given = {"seed": seed} if "seed" in signature.parameters else {}

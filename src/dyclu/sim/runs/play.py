@@ -1,4 +1,4 @@
-"""A policy meets a world: one loop, and the record of what happened."""
+"""Play: let a policy serve every round of a world, and record what happened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPORT_EVERY = 100
 """Rounds between two calls of `progress`."""
 
 UNKNOWN = (math.nan, math.nan)
-"""Precision and recall where there is nothing to judge."""
+"""Precision and recall of a round where they were not measured."""
 
 ROW = np.dtype(
     [
@@ -35,48 +35,48 @@ ROW = np.dtype(
         ("seconds", np.float64),
     ]
 )
-"""What is noted of a round: the arrays of a `Run`."""
+"""The record of one round; its fields are the arrays of a `Run`."""
 
 
 class Visit(Protocol):
-    """What a policy is served: somebody who comes by, whatever the world."""
+    """One visit of a user: a `Round` of a simulated world, or an `Event` of a stream."""
 
     @property
     def user(self) -> int:
-        """Who comes by."""
+        """The user."""
 
     @property
     def arms(self) -> FloatArray:
-        """What may be chosen, shape (offered, dim)."""
+        """The arms that are offered, shape (offered, dim)."""
 
     def reward(self, arm: int) -> float:
-        """Return what an arm brings."""
+        """Return the reward of an arm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
-    """What a policy did in a world, one entry per round.
+    """The record of a policy in a world, one entry per round.
 
     Attributes
     ----------
     world : World
-        Where it played, with the truth.
+        The world, with the truth.
     arm : int array
         Index of the chosen arm among those offered.
     reward : array
-        What it brought, ``xᵀθ + η``.
+        Its reward, ``xᵀθ + η``.
     regret : array
-        What it gave away in expectation, ``max xᵀθ − x_armᵀθ``.
+        Its regret in expectation, ``max xᵀθ − x_armᵀθ``.
     surprised, changed : bool arrays
         As in `Outcome`.
     error : array
-        ``‖θ̂ − θ‖`` of the estimate the arm was chosen with; nan where a policy has none.
+        ``‖θ̂ − θ‖`` of the estimate that chose the arm; nan if the policy has none.
     precision : array
-        Share of the observations in the neighbours' segments that came from the parameter the user
-        follows; nan where these hold none, where there are no segments, or where nobody looked.
+        Share of the observations in the neighbours' segments that have the user's parameter; nan
+        if there are none, if the policy has no segments, or if the round was not measured.
     recall : array
-        Share of all kept observations of that parameter that the neighbours' segments hold; nan
-        where none was kept, where there are no segments, or where nobody looked.
+        Share of all kept observations of the user's parameter that are in the neighbours' segments;
+        nan in the same cases.
     seconds : array
         Time inside `decide` and `learn`.
     """
@@ -97,16 +97,16 @@ class Run:
 
 
 def serve(
-    policy: Policy, turn: Visit, clock: Callable[[], float]
+    policy: Policy, visit: Visit, clock: Callable[[], float]
 ) -> tuple[Decision, Outcome, float]:
-    """Let a policy choose and learn once; return what it did, and the seconds it took."""
+    """Let a policy choose and learn once; return decision, outcome and seconds taken."""
     start = clock()
-    decision = policy.decide(turn.user, turn.arms)
+    decision = policy.decide(visit.user, visit.arms)
     deciding = clock() - start
-    _check_arm(policy, decision, len(turn.arms))
-    context, reward = turn.arms[decision.arm], turn.reward(decision.arm)
+    _check_arm(policy, decision, len(visit.arms))
+    context, reward = visit.arms[decision.arm], visit.reward(decision.arm)
     start = clock()
-    outcome = policy.learn(turn.user, context, reward)
+    outcome = policy.learn(visit.user, context, reward)
     return decision, outcome, deciding + (clock() - start)
 
 
@@ -123,43 +123,43 @@ def play(
     Parameters
     ----------
     policy : Policy
-        Changed by playing. What it learnt before counts neither for nor against its precision
-        and recall, which are those of the observations of this run.
+        It learns from the run. Precision and recall are measured on the observations of this run
+        only, not on what the policy had learnt before.
     world : World
-        Where to play.
+        The rounds to play.
     look : int
-        Judge the neighbourhood at every `look`-th round of each user.
+        Measure the neighbourhood at every `look`-th round of each user.
     progress : callable or None
-        Told the number of rounds played, now and then and at the end.
+        Called with the number of rounds played, every `REPORT_EVERY` rounds and at the end.
     clock : callable
-        Seconds since any moment.
+        Returns seconds.
     """
     look = as_whole(look, "look", least=1)
     rows = np.empty(len(world), ROW)
-    holdings = _Holdings(len(world.parameters))
-    for turn in world:
-        decision, outcome, seconds = serve(policy, turn, clock)
-        holdings.note(outcome, turn.parameter)
-        looked = turn.time % look == 0
-        quality = holdings.quality(outcome, turn.parameter) if looked else UNKNOWN
-        rows[turn.index] = (
+    counts = _SegmentCounts(len(world.parameters))
+    for visit in world:
+        decision, outcome, seconds = serve(policy, visit, clock)
+        counts.add(outcome, visit.parameter)
+        measured = visit.time % look == 0
+        quality = counts.quality(outcome, visit.parameter) if measured else UNKNOWN
+        rows[visit.index] = (
             decision.arm,
-            turn.reward(decision.arm),
-            turn.regret(decision.arm),
+            visit.reward(decision.arm),
+            visit.regret(decision.arm),
             outcome.surprised,
             outcome.changed,
-            _distance(decision.theta, world.parameters[turn.parameter]),
+            _distance(decision.theta, world.parameters[visit.parameter]),
             *quality,
             seconds,
         )
-        done = turn.index + 1
+        done = visit.index + 1
         if progress is not None and (done % REPORT_EVERY == 0 or done == len(world)):
             progress(done)
     return Run(world=world, **{name: _column(rows, name) for name in ROW.fields or ()})
 
 
 def _check_arm(policy: Policy, decision: Decision, offered: int) -> None:
-    # Python would count a negative index from the end.
+    # Python would accept a negative index.
     if not 0 <= decision.arm < offered:
         raise OptionError(
             f"{type(policy).__name__} chose arm {decision.arm} of {offered}, expected an index "
@@ -180,16 +180,16 @@ def _column(rows: NDArray[np.void], name: str) -> NDArray[Any]:
     return column
 
 
-class _Holdings:
-    """How many kept observations of each true parameter every segment holds."""
+class _SegmentCounts:
+    """Number of kept observations of each true parameter in every segment."""
 
     def __init__(self, parameters: int) -> None:
         self._counts = np.zeros((parameters, 1), dtype=np.intp)
         self._of_segment = np.zeros(1, dtype=np.intp)
         self._of_parameter = [0] * parameters
 
-    def note(self, outcome: Outcome, parameter: int) -> None:
-        """Count an observation of this parameter, if it was kept."""
+    def add(self, outcome: Outcome, parameter: int) -> None:
+        """Count an observation of this parameter if the policy kept it."""
         if outcome.segment is None or not outcome.kept:
             return
         self._reserve(outcome.segment)
@@ -203,16 +203,16 @@ class _Holdings:
             return UNKNOWN
         ids = outcome.neighbours
         self._reserve(int(ids.max(initial=0)))
-        right = int(self._counts[parameter].take(ids).sum())
+        correct = int(self._counts[parameter].take(ids).sum())
         return (
-            _share(right, int(self._of_segment.take(ids).sum())),
-            _share(right, self._of_parameter[parameter]),
+            _share(correct, int(self._of_segment.take(ids).sum())),
+            _share(correct, self._of_parameter[parameter]),
         )
 
     def _reserve(self, segment: int) -> None:
         missing = segment + 1 - len(self._of_segment)
         if missing > 0:
-            # At least doubling, so that growing costs no more than counting.
+            # At least doubled, so that the total cost of growing stays linear.
             more = max(missing, len(self._of_segment))
             self._counts = np.pad(self._counts, ((0, 0), (0, more)))
             self._of_segment = np.pad(self._of_segment, (0, more))

@@ -1,7 +1,6 @@
-"""What is kept of a run: a `Result`, and tables of them.
+"""`Result`: what is stored of a run; and tables of results (CSV).
 
-What a machine's speed decides (`Timing`) is kept apart, and `write_csv` leaves it out: the same
-jobs give the same bytes, however often the sweep was killed on the way.
+`Timing` is kept apart and `write_csv` leaves it out, so the same jobs always give the same bytes.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from dyclu.storage import replace_file
 from dyclu.validation import Ids
 
 POINTS = 250
-"""Most points a stored curve has."""
+"""Most points of a stored curve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How fast a run was; no two runs agree on it.
+    """The speed of a run, which differs every time.
 
     Attributes
     ----------
     seconds : float
         Time inside the policy.
     rounds_per_second : float or None
-        Rounds, of all users, by that time.
+        Rounds of all users divided by that time.
     """
 
     seconds: float
@@ -41,7 +40,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a run came to; equal for equal jobs.
+    """The result of a run; equal for equal jobs.
 
     Attributes
     ----------
@@ -52,13 +51,13 @@ class Result:
     regret, alarms_true, alarms_false, alarms_missed, median_delay
         As in `measures.Summary`.
     precision, recall, parameter_error
-        As there; the neighbourhoods were judged at every 25th round of a user.
+        As there, measured at every 25th round of a user.
     version : str
         Version of dyclu that made the run.
     curve : tuple of float
         Accumulated regret of all users after each of `checkpoints(rounds)`.
     timing : Timing
-        Kept apart: results that differ only in it are equal.
+        Not compared: results that differ only in it are equal.
     """
 
     setting: str
@@ -81,11 +80,11 @@ class Result:
 LABELS = ("setting", "policy", "seed", "rounds")
 TIMES = tuple(column.name for column in fields(Timing))
 COLUMNS = tuple(column.name for column in fields(Result) if column.name not in ("curve", "timing"))
-"""What a line of the tables begins with; columns of the timing; columns of the results."""
+"""First columns of the tables; columns of the timing; columns of the results."""
 
 
 def checkpoints(rounds: int) -> Ids:
-    """Return the rounds per user after which a curve is read: evenly spaced, the last included.
+    """Return the rounds per user at which a curve is stored: evenly spaced, with the last one.
 
     >>> checkpoints(2500)[[0, 1, -1]]
     array([  10,   20, 2500])
@@ -95,15 +94,15 @@ def checkpoints(rounds: int) -> Ids:
 
 
 def write_csv(results: Iterable[Result], path: str | PathLike[str]) -> None:
-    """Write one line per run, ordered by setting, policy and seed; the same runs, the same bytes.
+    """Write one line per run, sorted by setting, policy and seed; equal runs give equal bytes.
 
-    Numbers are written so that they read back exactly; what could not be measured is left empty.
+    Numbers are written exactly; values that could not be measured are empty.
     """
     _write_table(Path(path), COLUMNS, map(asdict, results))
 
 
 def write_timing(results: Iterable[Result], path: str | PathLike[str]) -> None:
-    """Write the timing of every run, which `write_csv` leaves out."""
+    """Write the timing of every run."""
     rows = (asdict(result) | asdict(result.timing) for result in results)
     _write_table(Path(path), (*LABELS, *TIMES), rows)
 
@@ -122,11 +121,11 @@ def write_curves(results: Iterable[Result], path: str | PathLike[str]) -> None:
 
 
 def missing_runs(path: str | PathLike[str], results: Iterable[Result]) -> int:
-    """Return how many runs of a table that was written before are not among the results."""
+    """Return how many runs of an earlier table are not among the results."""
     try:
         with Path(path).open(newline="") as file:
             before = {tuple(row.get(name) for name in LABELS) for row in csv.DictReader(file)}
-    except (OSError, ValueError, csv.Error):  # none there, or none of ours
+    except (OSError, ValueError, csv.Error):  # no file, or not such a table
         return 0
     now = {tuple(str(getattr(run, name)) for name in LABELS) for run in results}
     return sum(None not in run for run in before - now)

@@ -1,4 +1,4 @@
-"""Results on disk, one file each under the key of its job, in ``folder/runs/``."""
+"""Results on disk: one file per result, named by the key of its job, in ``folder/runs/``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Store:
         make_folder(self._runs)
 
     def get(self, key: str) -> Result | None:
-        """Return what is stored under a key; None where nothing is, or nothing usable."""
+        """Return the result of a key; None if there is no file or it is damaged."""
         path = self._path(key)
         try:
             return _decoded(path.read_bytes(), key)
@@ -33,7 +33,7 @@ class Store:
             return None
 
     def put(self, key: str, job: Work, result: Result) -> None:
-        """Store a result: completely, or not at all."""
+        """Store a result atomically."""
         stored = {
             "key": key,
             "job": job.configuration,

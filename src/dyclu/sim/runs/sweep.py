@@ -1,7 +1,7 @@
-"""Many runs, on all cores or a Dask cluster; none is ever computed twice.
+"""Many runs, on all cores or on a Dask cluster; stored results are not computed again.
 
-`sweep` stores each result under the key of its job the moment it is there: a sweep that was
-interrupted, killed or lost its power goes on where it stopped when it is started again.
+`sweep` stores each result at once, under the key of its job. A sweep that was interrupted or killed
+continues where it stopped when it is started again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 LISTED, LONGEST = 10, 200
-"""Failures that a message names, and the characters each of them gets."""
+"""Most failures in a message, and most characters of each."""
 
 
 def sweep(
@@ -48,27 +48,27 @@ def sweep(
 ) -> list[Result]:
     """Make all runs that are not stored yet, and return the results in the order of the jobs.
 
-    Worker processes import the calling script anew: what it does beside defining things belongs
-    under ``if __name__ == "__main__":``.
+    Worker processes import the calling script; it must call `sweep` under
+    ``if __name__ == "__main__":``.
 
     Parameters
     ----------
     jobs : iterable of Work
-        `Job`s, or other jobs. Those of the same key are computed once.
+        `Job`s, or other jobs. Jobs with the same key are computed once.
     folder : path
-        Where the results are stored; two sweeps may share it.
+        Folder of the stored results; several sweeps may use the same one.
     workers : int or None
-        How many processes to use; None takes one per core.
+        Number of processes; None is one per core.
     dask : str or None
         Address of a Dask scheduler, such as ``"tcp://127.0.0.1:8786"``, whose workers compute
         instead. They need this version of dyclu, and no access to the folder.
     progress : callable or None
-        Told how many of how many distinct runs are done, at the start and after each.
+        Called with the number of finished and of all distinct runs, first and after each run.
 
     Raises
     ------
     SweepFailed
-        If runs failed, once all the others are done and stored.
+        If runs failed; all others are finished and stored.
     """
     jobs = tuple(jobs)
     keys = [job.key for job in jobs]
@@ -76,8 +76,8 @@ def sweep(
     results = {key: found for key in wanted if (found := store.get(key)) is not None}
     missing = _longest_first({key: wanted[key] for key in wanted.keys() - results})
     failures: dict[Work, BaseException] = {}
-    tell = progress or (lambda done, total: None)
-    tell(len(results), len(wanted))
+    report = progress or (lambda done, total: None)
+    report(len(results), len(wanted))
     with closing(_computed(missing, workers, dask)) as answers:
         for key, answer in answers:
             if isinstance(answer, Result):
@@ -85,15 +85,15 @@ def sweep(
                 results[key] = answer
             else:
                 failures[wanted[key]] = answer
-            tell(len(results) + len(failures), len(wanted))
+            report(len(results) + len(failures), len(wanted))
     if failures:
         raise _failed(failures) from next(iter(failures.values()))
     return [replace(results[key], setting=job.name) for key, job in zip(keys, jobs, strict=True)]
 
 
 def _longest_first(jobs: Mapping[str, Work]) -> dict[str, Work]:
-    """Order jobs so that no long one is left over when all other workers are done already."""
-    # Ties are broken by the key, so that the order does not depend on the hashes of strings.
+    """Order jobs by falling cost, so that no long run starts when other workers are idle."""
+    # Ties are broken by the key, so that the order is the same in every process.
     return dict(sorted(jobs.items(), key=lambda item: (-item[1].cost, item[0])))
 
 
@@ -110,7 +110,7 @@ def _failed(failures: Mapping[Work, BaseException]) -> SweepFailed:
 
 
 def _in_one_line(error: BaseException) -> str:
-    r"""Return what went wrong, however long somebody's policy talks about it.
+    r"""Return an error as one line of at most `LONGEST` characters.
 
     >>> _in_one_line(ValueError("not\n  this"))
     'ValueError: not this'
@@ -119,7 +119,7 @@ def _in_one_line(error: BaseException) -> str:
 
 
 def _computed(jobs: Mapping[str, Work], workers: int | None, dask: str | None) -> Answers:
-    """Make all runs, wherever they are to be made."""
+    """Make all runs, in processes or on Dask."""
     if dask is not None:
         return on_dask(jobs, dask)
     cores = os.cpu_count() or 1

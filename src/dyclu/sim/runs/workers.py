@@ -1,4 +1,4 @@
-"""Runs made in processes of our own, which may die: a run that was lost is made again."""
+"""Runs in local worker processes; if a process dies, its run is repeated in a new one."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from dyclu.sim.runs.jobs import Work
 from dyclu.sim.runs.results import Result
 
 ATTEMPTS = 3
-"""Workers a run may lose before it counts as failed."""
+"""Deaths of its worker after which a run counts as failed."""
 
-DEATHS = 10
-"""Workers lost in a row, without one run finished between them, that end a sweep."""
+MOST_DEATHS = 10
+"""Deaths in a row, without a finished run between them, after which the sweep ends."""
 
 ONE_THREAD = dict.fromkeys(
     ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
 )
-"""Processes share out the cores already; threads of linear algebra would only fight over them."""
+"""Environment of a worker: there is one process per core, so linear algebra gets one thread."""
 
 Answers = Generator[tuple[str, Result | BaseException], None, None]
-"""Keys with their results, or why there is none, in the order they come."""
+"""Pairs of a key and its result or error, in the order in which they finish."""
 
 _log = logging.getLogger(__name__)
 
 
 def make_run(job: Work, key: str) -> Result:
-    """Make a run in a worker, unless the worker would make another one than was asked for."""
+    """Make a run in a worker; refuse if the worker has other code than the sender (key differs)."""
     if job.key != key:
         raise OptionError(
             f"this worker has dyclu {__version__} and another configuration of {job}; "
@@ -47,10 +47,10 @@ def make_run(job: Work, key: str) -> Result:
 
 
 def in_processes(jobs: Mapping[str, Work], workers: int) -> Answers:
-    """Make runs in processes of our own."""
-    waiting, losses = deque(jobs), _Losses()
-    crew = [_Worker() for _ in range(min(workers, len(jobs)))]
-    idle, busy = list(crew), dict[Future[Result], tuple[str, _Worker]]()
+    """Make runs in local processes."""
+    waiting, deaths = deque(jobs), _Deaths()
+    all_workers = [_Worker() for _ in range(min(workers, len(jobs)))]
+    idle, busy = list(all_workers), dict[Future[Result], tuple[str, _Worker]]()
     try:
         while waiting or busy:
             while waiting and idle:
@@ -61,59 +61,59 @@ def in_processes(jobs: Mapping[str, Work], workers: int) -> Answers:
                 idle.append(worker)
                 if isinstance(future.exception(), BrokenProcessPool):
                     worker.restart()
-                    yield from losses.judged(key, jobs[key], waiting)
+                    yield from deaths.requeue(key, jobs[key], waiting)
                 else:
-                    losses.in_a_row = 0
+                    deaths.in_a_row = 0
                     yield key, future.exception() or future.result()
     finally:
-        for worker in crew:
+        for worker in all_workers:
             worker.close()
 
 
 class _Worker:
-    """A process that makes one run at a time; one each, so that a death has one run to blame."""
+    """A process that makes one run at a time, so that a death belongs to exactly one run."""
 
     def __init__(self) -> None:
         self._start()
 
     def submit(self, job: Work, key: str) -> Future[Result]:
-        """Have a run made."""
-        # The process is started by the first of these, not with the pool.
+        """Start a run in the process."""
+        # The first submit starts the process, not the constructor of the pool.
         with _one_thread(), _no_interrupts():
             return self._pool.submit(make_run, job, key)
 
     def restart(self) -> None:
-        """Replace the process."""
+        """Replace the dead process by a new one."""
         self.close()
         self._start()
 
     def close(self) -> None:
-        """End the process at once, whatever it is doing."""
-        self._lifeline.close()
+        """End the process at once, even during a run."""
+        self._our_end.close()
         self._pool.shutdown()
-        self._far_end.close()
+        self._worker_end.close()
 
     def _start(self) -> None:
         context = get_context("spawn")
-        self._far_end, self._lifeline = context.Pipe(duplex=False)
+        self._worker_end, self._our_end = context.Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(
-            1, mp_context=context, initializer=_hold, initargs=(self._far_end,)
+            1, mp_context=context, initializer=_exit_with_parent, initargs=(self._worker_end,)
         )
 
 
-def _hold(lifeline: Connection) -> None:
-    """Let this worker die when the other end of the lifeline is closed, by a parent's death too."""
-    threading.Thread(target=_die_with, args=(lifeline,), daemon=True).start()
+def _exit_with_parent(pipe: Connection) -> None:
+    """Make this worker exit when the parent closes its end of the pipe, or dies."""
+    threading.Thread(target=_exit_when_closed, args=(pipe,), daemon=True).start()
 
 
-def _die_with(lifeline: Connection) -> None:
-    lifeline.poll(None)
+def _exit_when_closed(pipe: Connection) -> None:
+    pipe.poll(None)
     os._exit(1)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let processes started now use one thread each: libraries read this as they are loaded."""
+    """Set `ONE_THREAD` for processes that start now; libraries read it when they are loaded."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(ONE_THREAD)
     try:
@@ -128,7 +128,7 @@ def _one_thread() -> Iterator[None]:
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Let processes started now be deaf to Ctrl-C, which a terminal sends to them as well."""
+    """Block SIGINT for processes that start now: a terminal sends Ctrl-C to them too."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -136,23 +136,23 @@ def _no_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Losses:
-    """The workers that died, and what is to become of the runs they were making."""
+class _Deaths:
+    """Counts deaths of workers, and decides which runs are repeated."""
 
     def __init__(self) -> None:
         self.in_a_row = 0
-        self._of_run = Counter[str]()
+        self._by_run = Counter[str]()
 
-    def judged(self, key: str, job: Work, waiting: deque[str]) -> Answers:
-        """Put the run back in the queue, or give it up; give up the queue if nothing helps."""
+    def requeue(self, key: str, job: Work, waiting: deque[str]) -> Answers:
+        """Put the run back in the queue; after too many deaths, yield errors for it or for all."""
         self.in_a_row += 1
-        self._of_run[key] += 1
+        self._by_run[key] += 1
         _log.warning("a worker died making the run of %s; another takes its place", job)
-        if self.in_a_row >= DEATHS:
+        if self.in_a_row >= MOST_DEATHS:
             waiting.append(key)
-            yield from ((doomed, _lost(f"the last {DEATHS} workers died")) for doomed in waiting)
+            yield from ((left, _lost(f"the last {MOST_DEATHS} workers died")) for left in waiting)
             waiting.clear()
-        elif self._of_run[key] >= ATTEMPTS:
+        elif self._by_run[key] >= ATTEMPTS:
             yield key, _lost(f"{ATTEMPTS} workers died of it")
         else:
             waiting.append(key)

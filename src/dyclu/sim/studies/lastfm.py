@@ -1,4 +1,4 @@
-"""The study of Last.fm: which runs it has, and what a report says of them."""
+"""The study of policies on Last.fm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from dyclu.sim.reports.common import BANDS_NOTE, QUICK_WARNING, everyday_parts, turnout
+from dyclu.sim.reports.common import BANDS_NOTE, QUICK_WARNING, common_parts, size_of_study
 from dyclu.sim.reports.document import Document, Picture, Table
 from dyclu.sim.reports.figures import reward_figure
 from dyclu.sim.reports.tables import (
@@ -22,11 +22,11 @@ from dyclu.sim.runs.results import Result
 from dyclu.sim.runs.stream.contestants import check_contestants
 from dyclu.sim.runs.stream.job import OFFERED, LastFMJob
 from dyclu.sim.runs.sweep import sweep
-from dyclu.sim.studies.paper import Progress, folder_name
+from dyclu.sim.studies.study import Progress, folder_name
 from dyclu.sim.worlds.lastfm import LastFM
 
 QUICK_DRAWING = {"users": 4, "parts": 2}
-"""A quick run has so many users, each made of so few people."""
+"""Users of a quick study, and people per user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,7 +51,7 @@ class LastFMStudy:
 
     def __post_init__(self) -> None:
         check_contestants(self.policies, self.data.features.shape[1])
-        # Drawn here, so that a stream nobody can draw is found before the first run.
+        # Draws one stream, so that impossible options are refused before the first run.
         self.data.stream(self.seeds[0], offered=OFFERED, **self.drawing)
 
     @classmethod
@@ -65,7 +65,10 @@ class LastFMStudy:
         drawing: Mapping[str, Any] | None = None,
         quick: bool = False,
     ) -> LastFMStudy:
-        """Read the files in a folder; `reading` goes to `LastFM.read`, `drawing` to its stream."""
+        """Read the files in a folder, and return the study of them.
+
+        `reading` are the options of `LastFM.read`, `drawing` those of `LastFM.stream`.
+        """
         data = LastFM.read(folder, **(reading or {}))
         return cls(
             data=data,
@@ -79,12 +82,12 @@ class LastFMStudy:
 
     @property
     def name(self) -> str:
-        """Of the folder its report goes to."""
+        """Name of the folder of the report."""
         return folder_name("lastfm", quick=self.quick)
 
     @property
     def jobs(self) -> list[LastFMJob]:
-        """The runs."""
+        """One job for each policy and seed."""
         return [
             LastFMJob(
                 data=self.data,
@@ -97,16 +100,16 @@ class LastFMStudy:
             for policy, seed in product(self.policies, self.seeds)
         ]
 
-    def make(
+    def run(
         self, folder: Path, *, workers: int | None, dask: str | None, progress: Progress
     ) -> list[Result]:
-        """Return the results of all runs, of which `sweep` makes those that are not stored."""
+        """Return the results of all runs; `sweep` computes those that are not in the folder."""
         return sweep(self.jobs, folder=folder, workers=workers, dask=dask, progress=progress)
 
     def document(
         self, results: Sequence[Result], *, facts: Mapping[str, str], pictures: bool = True
     ) -> Document:
-        """Return what the results come to; without pictures, nothing needs matplotlib."""
+        """Return the report of the results; ``pictures=False`` works without matplotlib."""
         drawn = [("As a picture", self._picture(results))] if pictures else []
         choices, lead = self.jobs[0].configuration, lead_table(results)
         parts: list[tuple[str, Table | Picture]] = [
@@ -114,14 +117,14 @@ class LastFMStudy:
             *([("DyClu against LinUCB", lead)] if lead.rows else []),
             *drawn,
             ("Who played", stream_contestants_table(self.policies)),
-            *everyday_parts(results),
+            *common_parts(results),
             ("What the paper leaves open", choices_table(choices["reading"] | choices["drawing"])),
         ]
         events = fmean(result.rounds for result in results)
         return Document(
             title="Last.fm: reward against random choice",
-            lead=f"{turnout(self.policies, self.seeds)}; {events:,.0f} events per run. Every event "
-            f"offers {OFFERED} artists, one of which the person has tagged: it brings 1, the "
+            lead=f"{size_of_study(self.policies, self.seeds)}; {events:,.0f} events per run. Every "
+            f"event offers {OFFERED} artists, one of which the person has tagged: it brings 1, the "
             "others 0. Nobody is told the noise.",
             warning=QUICK_WARNING if self.quick else "",
             parts=tuple(parts),

@@ -1,136 +1,88 @@
-"""Studies: which runs belong together, how they are made, and what a report says of them.
-
-`Study` compares policies in simulated settings; Table 1 and Figure 2 are such studies. It has two
-verbs: `make` gives the results of all runs, computing only what is not stored; `document` is what
-they come to.
-"""
+"""The paper's experiments as studies: Table 1, Figure 2 and Last.fm."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dyclu.errors import OptionError
-from dyclu.sim.reports.common import BANDS_NOTE, QUICK_WARNING, everyday_parts, turnout
-from dyclu.sim.reports.document import Document, Picture, Table, counted
-from dyclu.sim.reports.figures import ENVIRONMENTS, comparison_figure, regret_figure
-from dyclu.sim.reports.growth import growth_table
-from dyclu.sim.reports.tables import contestants_table, regret_table, settings_table
-from dyclu.sim.runs.contestants import CONTESTANTS, check_contestants
-from dyclu.sim.runs.jobs import Job
-from dyclu.sim.runs.results import Result
-from dyclu.sim.runs.sweep import sweep
+from dyclu.sim.reports.figures import ENVIRONMENTS
+from dyclu.sim.runs.contestants import CONTESTANTS
+from dyclu.sim.runs.stream import contestants as stream_contestants
+from dyclu.sim.studies.lastfm import LastFMStudy
+from dyclu.sim.studies.study import Study, folder_name
 from dyclu.sim.worlds import paper
+from dyclu.sim.worlds.lastfm import WHERE
 from dyclu.sim.worlds.population import Population
 
-Progress = Callable[[int, int], object]
-"""Told how many of how many runs are done."""
+EXPERIMENTS = ("table1", "figure2", "lastfm")
+"""The names that `paper_studies` knows, beside ``"all"``."""
 
 QUICK_ROWS = (1, 6, 9)
 QUICK_USERS = 20
 QUICK_SHARE = 5
-"""A quick run has these rows, at most so many users, and rounds and periods this much shorter."""
+"""Of a quick study: rows of Table 1, most users, and the divisor of rounds and periods."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
-    """Policies in simulated settings: every policy in every setting, once per seed.
+def paper_studies(
+    experiment: str,
+    *,
+    rows: Sequence[int] | None = None,
+    policies: tuple[str, ...] | None = None,
+    seeds: tuple[int, ...],
+    quick: bool = False,
+    data: Path | None = None,
+    reading: Mapping[str, Any] | None = None,
+    drawing: Mapping[str, Any] | None = None,
+) -> list[Study | LastFMStudy]:
+    """Return the studies of one of `EXPERIMENTS`, or of ``"all"`` of them, with options checked.
 
-    Attributes
+    Parameters
     ----------
-    name : str
-        Of the folder its report goes to.
-    title : str
-        Of the report.
-    settings : mapping of str to Population
-        The settings by name.
-    policies : tuple of str
-        What `contestants.contestant` makes.
-    seeds : tuple of int
-        One run each.
-    quick : bool
-        Whether it is too small to be compared with the paper.
-    left_out : str
-        What of the paper is not in it, in words.
+    experiment : str
+        Which experiment of the paper.
+    rows : sequence of int or None
+        Rows of Table 1; None takes all of them.
+    policies : tuple of str or None
+        None takes those that the paper compares. ``"all"`` leaves the oracle out of Last.fm.
+    seeds, quick
+        As in `Study`.
+    data : Path or None
+        Folder of the Last.fm files.
+    reading, drawing
+        As in `LastFMStudy.read`.
     """
+    wanted = EXPERIMENTS if experiment == "all" else (experiment,)
+    if rows is not None and "table1" not in wanted:
+        raise OptionError(f"{experiment} has no rows; leave out --rows, or reproduce table1")
+    if "lastfm" not in wanted and (only := [*(reading or {}), *(drawing or {})]):
+        raise OptionError(f"--{only[0]} is for lastfm; leave it out, or reproduce lastfm")
+    if data is None and "lastfm" in wanted:
+        raise OptionError(f"{experiment} needs --data with the Last.fm data set; {WHERE}")
 
-    name: str
-    title: str
-    settings: Mapping[str, Population]
-    policies: tuple[str, ...]
-    seeds: tuple[int, ...]
-    quick: bool = False
-    left_out: str = ""
-
-    def __post_init__(self) -> None:
-        for setting in self.settings.values():
-            check_contestants(self.policies, setting.dim)
-
-    def make(
-        self, folder: Path, *, workers: int | None, dask: str | None, progress: Progress
-    ) -> list[Result]:
-        """Return the results of all runs, of which `sweep` makes those that are not stored."""
-        names = [name for name, *_ in self._runs()]
-        jobs = [Job(self.settings[name], policy, seed=seed) for name, policy, seed in self._runs()]
-        made = sweep(jobs, folder=folder, workers=workers, dask=dask, progress=progress)
-        return [replace(result, setting=name) for name, result in zip(names, made, strict=True)]
-
-    def document(
-        self, results: Sequence[Result], *, facts: Mapping[str, str], pictures: bool = True
-    ) -> Document:
-        """Return what the results come to; without pictures, nothing needs matplotlib."""
-        published = self.published()
-        growth = growth_table(results, self.settings)
-        drawn = [("As a picture", self._picture(results, published))] if pictures else []
-        parts: list[tuple[str, Table | Picture]] = [
-            ("Accumulated regret", regret_table(results, published)),
-            *drawn,
-            *([("What changes cost", growth)] if growth.rows else []),
-            *everyday_parts(results),
-            ("Settings", settings_table(self.settings)),
-            ("Who played", contestants_table(self.policies, next(iter(self.settings.values())))),
-        ]
-        return Document(
-            title=self.title,
-            lead=f"{counted(self.settings, 'setting')}, {turnout(self.policies, self.seeds)}. "
-            "Regret is what the choices gave away against always knowing the best arm."
-            + (f" {self.left_out}" if self.left_out else ""),
-            warning=QUICK_WARNING if self.quick else "",
-            parts=tuple(parts),
-            facts=facts,
-        )
-
-    def published(self) -> dict[str, Mapping[str, float]]:
-        """Return the paper's regret for the settings that are exactly the paper's."""
-        return {
-            name: paper.PUBLISHED[name]
-            for name, setting in self.settings.items()
-            if name in paper.PUBLISHED and setting == paper.SETTINGS[name]
-        }
-
-    def _runs(self) -> Iterator[tuple[str, str, int]]:
-        return product(self.settings, self.policies, self.seeds)
-
-    def _picture(
-        self, results: Sequence[Result], published: Mapping[str, Mapping[str, float]]
-    ) -> Picture:
-        policies = ", ".join(self.policies)
-        if published:
-            return Picture(
-                name=self.name,
-                figure=comparison_figure(results, published),
-                label=f"Regret of {policies} in every setting, here and in the paper",
-                note="Filled: our mean, with its standard error where it is wide enough to be "
-                "seen. Open: the paper's figure.",
+    simulated = CONTESTANTS if policies is None else policies
+    studies: list[Study | LastFMStudy] = []
+    if "table1" in wanted:
+        studies.append(table1(rows=rows, policies=simulated, seeds=seeds, quick=quick))
+    if "figure2" in wanted:
+        studies.append(figure2(policies=simulated, seeds=seeds, quick=quick))
+    if "lastfm" in wanted and data is not None:
+        on_lastfm = stream_contestants.CONTESTANTS if policies is None else policies
+        if experiment == "all" and set(on_lastfm) > {"oracle"}:
+            on_lastfm = tuple(name for name in on_lastfm if name != "oracle")
+        studies.append(
+            LastFMStudy.read(
+                data,
+                policies=on_lastfm,
+                seeds=seeds,
+                reading=reading,
+                drawing=drawing,
+                quick=quick,
             )
-        return Picture(
-            name=self.name,
-            figure=regret_figure(results),
-            label=f"Accumulated regret of {policies} over the rounds of each user",
-            note=BANDS_NOTE,
         )
+    return studies
 
 
 def table1(
@@ -166,7 +118,7 @@ def figure2(
 
 
 def shortened(setting: Population) -> Population:
-    """Return a small version of a setting: fewer users, rounds and periods shortened alike.
+    """Return a small version of a setting: fewer users, shorter rounds and periods.
 
     >>> small = shortened(paper.SETTINGS["row6"])
     >>> small.users, small.rounds, small.shortest, small.longest
@@ -197,9 +149,3 @@ def _study(
         quick=quick,
         left_out=f"A part of the paper's, without {', '.join(absent)}." if absent else "",
     )
-
-
-def folder_name(name: str, *, quick: bool) -> str:
-    """Return the name of the folder a study's report goes to."""
-    # A folder of its own: a quick run must not replace what took a night.
-    return f"{name}-quick" if quick else name

@@ -1,5 +1,4 @@
-"""Worlds: populations that policies are tried on, as data.
+"""Worlds: users, arms and rewards with a known truth, on which policies are tried.
 
-A world draws users, arms and rewards, and knows the truth that measures need. Add a world here; it
-must be a function of its options and a seed. Nothing here knows a policy.
+Add a world here. It must be a function of its options and a seed. Nothing here knows a policy.
 """

@@ -1,4 +1,4 @@
-"""Draws without replacement, many at once."""
+"""Random draws without replacement, for many rows at once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dyclu.validation import Ids
 
 
 def distinct(rng: np.random.Generator, room: Ids, count: int) -> Ids:
-    """Return for each row `count` distinct numbers below its room, in random order.
+    """Return, for each row, `count` distinct numbers below its `room`, in random order.
 
-    By Floyd's algorithm: the i-th number is drawn from the first ``room − count + i + 1``; if it is
-    in the row already, the last of these, which cannot be, takes its place. The work does not grow
-    with the room.
+    Floyd's algorithm: the i-th number is drawn from the first ``room − count + i + 1``; if the row
+    has it already, the last of these is taken, which the row cannot have. The cost does not depend
+    on the room.
     """
     last = room[:, None] - count + np.arange(count)
     drawn = rng.integers(last + 1)

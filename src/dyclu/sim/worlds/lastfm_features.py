@@ -1,4 +1,4 @@
-"""Artists by their tags: TF-IDF, the directions that explain most, and a scale."""
+"""Features of artists from their tags: TF-IDF, singular value decomposition, scaling."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from dyclu.validation import FloatArray, Ids
 Scaling = Literal["largest", "unit", "none"]
 
 DIGITS = 9
-"""Decimals, of the largest one, that the features are rounded to before they are scaled.
+"""Decimals, relative to the largest feature, to which features are rounded before scaling.
 
-Their last digits depend on how many threads the linear algebra had; some artists' features are
-nothing but such digits, and would be made as long as anybody's by `scaling="unit"`.
+The last digits depend on the number of threads of the linear algebra. Some artists' features are
+rounding errors only, and `scaling="unit"` would give them the length of all others.
 """
 
 
 def tf_idf(counts: Any) -> Any:
-    """Return how telling each tag is of each artist, ``count · log(artists / artists with it)``.
+    """Return each tag's TF-IDF for each artist, ``count · log(artists / artists with the tag)``.
 
-    Takes and returns a sparse array of shape (artists, tags). A tag that every artist has tells
-    nothing of any.
+    Takes and returns a sparse array of shape (artists, tags). A tag that every artist has gets 0.
 
     >>> tf_idf(csr_array([[2.0, 1.0], [0.0, 3.0]])).toarray()
     array([[1.386..., 0. ], [0. , 0. ]])
@@ -35,14 +34,14 @@ def tf_idf(counts: Any) -> Any:
 
 
 def counts(artist: Ids, tag: Ids) -> Any:
-    """Return how many people gave each artist each tag, sparse, of shape (artists, tags)."""
+    """Return how many people gave each tag to each artist: sparse, shape (artists, tags)."""
     tags, tag = np.unique(tag, return_inverse=True)
     shape = (int(artist.max()) + 1, len(tags))
     return csr_array((np.ones(len(artist)), (artist, tag)), shape=shape)
 
 
 def reduced(table: Any, dim: int) -> FloatArray:
-    """Return the coordinates of the rows along the `dim` directions that explain most of them."""
+    """Return the coordinates of the rows along the first `dim` singular directions."""
     least = min(table.shape)
     if dim >= least:
         raise OptionError(
@@ -52,31 +51,31 @@ def reduced(table: Any, dim: int) -> FloatArray:
     start = np.random.default_rng(0).standard_normal(least)
     _, values, directions = svds(table, k=dim, v0=start)
     directions = directions[np.argsort(-values)]
-    # A direction is known up to its sign: its largest entry is made positive.
+    # The sign of a direction is arbitrary: its largest entry is made positive.
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1)
     coordinates: FloatArray = table @ (directions * np.sign(largest)).T
     return _rounded(coordinates)
 
 
 def _rounded(features: FloatArray) -> FloatArray:
-    """Return the features without the digits that belong to nobody.
+    """Return the features rounded to `DIGITS`, without the digits that are rounding errors.
 
     >>> _rounded(np.array([4.0, 1.0 + 4e-16, 3e-21]))
     array([4., 1., 0.])
     """
-    # A power of two: the largest feature itself has such digits too.
+    # A power of two, not the largest feature, which has rounding errors itself.
     unit = 2.0 ** np.frexp(np.abs(features).max())[1]
-    # Minus zero would be another bit pattern for the same feature.
+    # + 0.0 turns −0.0 into 0.0: equal features get equal bits.
     rounded: FloatArray = unit * (features / unit).round(DIGITS) + 0.0
     return rounded
 
 
 def scaled(features: FloatArray, scaling: Scaling) -> FloatArray:
-    """Return the features divided by the longest one's norm, by each one's own, or as they are."""
+    """Return the features divided by the largest norm, by each row's own norm, or unchanged."""
     if scaling == "none":
         return features
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     divisor = norms.max(keepdims=True) if scaling == "largest" else norms
-    # An artist whose tags say nothing stays at the origin.
+    # An artist without informative tags keeps features of zero.
     scaled: FloatArray = features / np.where(divisor > 0, divisor, 1.0)
     return scaled

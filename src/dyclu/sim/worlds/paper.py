@@ -13,7 +13,7 @@ from types import MappingProxyType
 from dyclu.sim.worlds.population import Population
 
 NEVER = 10**9
-"""A period longer than any run: users who do not change."""
+"""A period longer than any run: users never change."""
 
 _TABLE_1 = (
     # m, S_min, S_max, σ, then the regret of each of _COLUMNS
@@ -41,7 +41,7 @@ _SECTION_4 = Population(
     noise=0.09,
     separation=0.9,
 )
-"""Environment 3; the paper leaves the periods and the noise of the environments open."""
+"""Environment 3. The paper does not state the periods and the noise of the environments."""
 
 SETTINGS: Mapping[str, Population] = MappingProxyType(
     {

@@ -1,7 +1,7 @@
-"""Section 4.1's synthetic population: users who share parameters and change at times of their own.
+"""Section 4.1's synthetic population: users share parameters, and each changes at other times.
 
-`Population` is the setting, `World` one draw of it, `Round` what happens when a user comes by. A
-world knows the truth; a policy is only ever shown a round's user and arms.
+`Population` is the setting, `World` one draw of it, `Round` one visit of a user. A world knows the
+truth; a policy only gets a round's user and arms.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dyclu.validation import FloatArray, Ids, as_positive, as_whole
 Seed = int | np.random.SeedSequence | np.random.Generator
 
 CHUNK = 512
-"""Rounds drawn at once: enough to spread numpy's cost per call, few enough to stay in cache."""
+"""Rounds that are drawn at once: many per call of numpy, few enough for the cache."""
 
 ATTEMPTS = 10_000
-"""Refused candidates in a row after which a separation counts as unattainable."""
+"""Rejected candidates in a row after which a separation counts as impossible."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,17 +33,17 @@ class Round:
     index : int
         Number of the round among those of all users.
     user : int
-        Who comes by.
+        The user.
     time : int
-        Number of the round among the user's own.
+        Number of the round among those of this user.
     arms : array of shape (offered, dim)
-        What may be chosen, read-only.
+        The arms that are offered, read-only.
     means : array of shape (offered,)
         Expected reward of every arm, read-only.
     noise : float
-        What is added to the expected reward, whichever arm is chosen.
+        Noise of the reward, the same for every arm.
     parameter : int
-        Row of `World.parameters` the user follows in this round.
+        Row of `World.parameters` that is the user's parameter in this round.
     """
 
     index: int
@@ -59,26 +59,26 @@ class Round:
         return float(self.means[arm]) + self.noise
 
     def regret(self, arm: int) -> float:
-        """Return what choosing this arm gives away in expectation, ``max xᵀθ − x_armᵀθ``."""
+        """Return the expected regret of an arm, ``max xᵀθ − x_armᵀθ``."""
         return float(self.means.max() - self.means[arm])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class World:
-    """One draw of a population; iterating over it gives its rounds, the same ones every time.
+    """One draw of a population; iterating gives its rounds, the same ones every time.
 
     Attributes
     ----------
     setting : Population
-        What it was drawn from.
+        The population.
     table : array of shape (arms, dim)
-        Every arm there is, of unit norm.
+        All arms, of unit norm.
     parameters : array of shape (m, dim)
         The unique parameters, of unit norm.
     truth : int array of shape (users, rounds)
-        Row of `parameters` each user follows at each of their own rounds.
+        Row of `parameters` of each user at each of their rounds.
     pools, noises : SeedSequence
-        Where the offered arms and the noise of the rounds come from.
+        Seeds of the offered arms and of the noise.
     """
 
     setting: Population
@@ -101,7 +101,7 @@ class World:
             yield from self._chunk(start, pools, noises)
 
     def changes(self, user: int) -> Ids:
-        """Return the user's own rounds at which another parameter takes over."""
+        """Return the rounds of a user at which their parameter changes."""
         return np.flatnonzero(np.diff(self.truth[user])) + 1
 
     def _chunk(
@@ -126,23 +126,23 @@ class Population:
     Attributes
     ----------
     users : int
-        How many there are, served in turn (`n`).
+        Number of users, served in turn (`n`).
     parameters : int or None
-        How many unique parameters they share (`m`); None gives every period of every user one of
-        its own (Environment 2).
+        Number of unique parameters that users share (`m`); None gives every period of every user
+        its own parameter (Environment 2).
     dim : int
         Number of features (`d`).
     arms, offered : int
-        Size of the table of arms (`K`), and how many distinct ones of it each round offers.
+        Number of all arms (`K`), and number of distinct arms that a round offers.
     rounds : int
         Rounds per user (`T`).
     shortest, longest : int
-        Bounds of the length of a period (`S_min`, `S_max`), a uniform whole number between them,
-        both included. Users never change where ``shortest >= rounds``.
+        Bounds of the length of a period (`S_min`, `S_max`), which is a uniform whole number between
+        them, both included. Users never change if ``shortest >= rounds``.
     noise : float
         Standard deviation of the rewards (`σ`).
     separation : float
-        Least distance between two parameters (`γ`), kept by rejection.
+        Least distance between two parameters (`γ`); closer candidates are rejected.
 
     Examples
     --------
@@ -186,8 +186,8 @@ class Population:
     def world(self, seed: Seed) -> World:
         """Draw a world; the same setting and seed (int or SeedSequence) give the same one.
 
-        Parameters, table, changes, pools and noise have a stream of random numbers each: what one
-        option decides stays as it was when another one is altered.
+        Parameters, table, changes, pools and noise have separate random streams: changing one
+        option does not change what the others decide.
         """
         parameters, table, changes, pools, noises = _root(seed).spawn(5)
         truth = _truth(self, np.random.default_rng(changes))
@@ -203,7 +203,7 @@ class Population:
 
 
 def _root(seed: Seed) -> np.random.SeedSequence:
-    """Return a sequence to spawn from that is not the caller's, whose count of children stays."""
+    """Return a new sequence to spawn from; the caller's count of children does not change."""
     if isinstance(seed, np.random.Generator):
         return np.random.SeedSequence(seed.integers(2**32, size=4).tolist())
     if not isinstance(seed, np.random.SeedSequence):
@@ -238,13 +238,13 @@ def _far_from(others: FloatArray, rng: np.random.Generator, separation: float) -
 
 
 def _truth(setting: Population, rng: np.random.Generator) -> Ids:
-    """Return the parameter of each user at each of their rounds."""
+    """Return the parameter of each user at each of their rounds, shape (users, rounds)."""
     starts = _starts(setting, rng)
     if setting.parameters is None:
         return np.cumsum(starts).reshape(starts.shape) - 1
     if setting.parameters == 1:
         return np.zeros(starts.shape, dtype=np.intp)
-    # A step of 1 … m − 1 around the circle of parameters leads to each of the others equally often.
+    # A step of 1 … m − 1, modulo m, leads to each of the other parameters with equal probability.
     steps = starts * rng.integers(1, setting.parameters, size=starts.shape)
     steps[:, 0] = rng.integers(setting.parameters, size=setting.users)
     return np.cumsum(steps, axis=1) % setting.parameters

@@ -14,7 +14,8 @@ from dyclu.sim.reports.common import QUICK_WARNING, machine
 from dyclu.sim.reports.document import Document, Table
 from dyclu.sim.reports.page import html, markdown, write_report
 from dyclu.sim.runs.results import Result
-from dyclu.sim.studies.paper import Study, table1
+from dyclu.sim.studies.paper import table1
+from dyclu.sim.studies.study import Study
 from dyclu.sim.worlds.population import Population
 from tests.unit.sim.samples import FACTS, ROW1
 

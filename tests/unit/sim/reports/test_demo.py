@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 
 from dyclu.errors import FileError, MissingExtra
 from dyclu.policies import Uniform
-from dyclu.sim.reports.demo import HEADER, figure, rows, telling_user, write_html
+from dyclu.sim.reports.demo import HEADER, figure, summary_table, user_to_show, write_html
 from dyclu.sim.reports.drawing import INK, LINES, write_png
 from dyclu.sim.runs.measures import Summary, regret, summary
 from dyclu.sim.runs.play import Run, play
@@ -66,8 +66,8 @@ def bands_of(drawn: Figure) -> list[Rectangle]:
     return [patch for patch in drawn.axes[1].patches if isinstance(patch, Rectangle)]
 
 
-def test_a_row_is_a_summary_in_words() -> None:
-    told = Summary(
+def test_a_row_of_the_table_is_a_summary_as_text() -> None:
+    found = Summary(
         regret=1234.56,
         alarms_true=9,
         alarms_false=1,
@@ -79,10 +79,10 @@ def test_a_row_is_a_summary_in_words() -> None:
         seconds=1.26,
         rounds_per_second=100.0,
     )
-    assert rows({"DyClu": replace(told, median_delay=4.5), "other": told}) == [
+    assert summary_table({"DyClu": replace(found, median_delay=4.5), "other": found}).rows == (
         ("DyClu", "1,234.6", "9", "1", "2", "4.5", "0.95", "-", "1.3 s"),
         ("other", "1,234.6", "9", "1", "2", "5", "0.95", "-", "1.3 s"),
-    ]
+    )
     assert len(HEADER) == 9
 
 
@@ -100,10 +100,10 @@ def test_a_row_is_a_summary_in_words() -> None:
         pytest.param([(), (), ()], [(3,), (), ()], 1, id="nobody changes"),
     ],
 )
-def test_the_telling_user(
+def test_the_user_to_show(
     changes: list[Sequence[int]], alarms: list[Sequence[int]], user: int
 ) -> None:
-    assert telling_user(a_run(changes, alarms)) == user
+    assert user_to_show(a_run(changes, alarms)) == user
 
 
 def test_regret_is_drawn_after_each_round_of_all_users(drawn: Figure, run: Run) -> None:
@@ -119,7 +119,7 @@ def test_policies_are_told_apart_by_colour_and_by_dashes_alone() -> None:
     assert len(set(colours)) == len(set(dashes)) == len(LINES)
 
 
-def test_the_timeline_shows_truth_and_alarms_of_the_telling_user(drawn: Figure) -> None:
+def test_the_timeline_shows_truth_and_alarms_of_the_user_to_show(drawn: Figure) -> None:
     _, below = drawn.axes
     assert "watchful" in below.get_title(loc="left")
     assert "user 1" in below.get_title(loc="left")
@@ -209,7 +209,7 @@ def test_a_page_needs_nothing_but_itself(drawn: Figure, run: Run, tmp_path: Path
 
 def test_a_page_holds_the_table_and_what_was_run(drawn: Figure, run: Run, tmp_path: Path) -> None:
     page = write_page(drawn, run, tmp_path / "a.html")
-    (row,) = rows({"watchful": summary(run)})
+    (row,) = summary_table({"watchful": summary(run)}).rows
     assert f'<th scope="row">watchful</th><td>{"</td><td>".join(row[1:])}</td>' in page
     assert all(f'<th scope="col">{name}</th>' in page for name in HEADER)
     assert "<h1>a page</h1>\n<p>about it</p>" in page
@@ -247,7 +247,7 @@ def test_a_folder_is_made_and_tried(tmp_path: Path) -> None:
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(FileError, match=f"cannot write {folder} .*; name a folder"):
+        with pytest.raises(FileError, match=f"cannot write {folder} .*; choose a folder"):
             check_writable(folder)
 
 
@@ -255,6 +255,6 @@ def test_without_matplotlib_the_table_works_and_the_figure_says_how_to_get_it(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert len(rows({"x": summary(run)})) == 1
+    assert len(summary_table({"x": summary(run)}).rows) == 1
     with pytest.raises(MissingExtra, match=r"pip install 'dyclu\[plots\]'"):
         figure({"x": run}, watched="x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dyclu.sim.reports.drawing import LINES
-from dyclu.sim.reports.figures import FAMILIAR, comparison_figure, regret_figure
+from dyclu.sim.reports.figures import FIXED_LINES, comparison_figure, regret_figure
 from dyclu.sim.runs.results import checkpoints
 from tests.unit.sim.samples import PUBLISHED, ROW1, a_result
 
@@ -32,7 +32,7 @@ def test_one_seed_has_no_band() -> None:
 def test_a_policy_keeps_its_line_whoever_else_plays() -> None:
     both, alone = regret_figure(ROW1).axes[0], regret_figure(ROW1[2:]).axes[0]
     assert both.lines[1].get_color() == alone.lines[0].get_color() == LINES[2][0]
-    assert len(FAMILIAR) == len(LINES)
+    assert len(FIXED_LINES) == len(LINES)
 
 
 def test_strangers_get_lines_that_nobody_has() -> None:

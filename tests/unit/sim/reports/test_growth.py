@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dyclu.sim.reports.growth import STRAIGHT, Growth, growth_table, lived_since_change
+from dyclu.sim.reports.growth import LINEAR, Growth, growth_table, rounds_since_change
 from dyclu.sim.runs.jobs import Job
 from dyclu.sim.runs.results import Result, checkpoints
 from dyclu.sim.worlds.paper import SETTINGS
@@ -15,7 +15,7 @@ from dyclu.sim.worlds.population import Population
 from tests.unit.sim.samples import a_result
 
 SETTING = Population(users=3, parameters=4, rounds=100, shortest=20, longest=60)
-LIVED = lived_since_change(SETTING, 0)
+SINCE_CHANGE = rounds_since_change(SETTING, 0)
 
 
 def a_run(policy: str, curve: np.ndarray, seed: int = 0) -> Result:
@@ -28,22 +28,22 @@ def test_rounds_after_a_first_change_are_counted_by_user() -> None:
         sum(bool((truth[user, : time + 1] != truth[user, 0]).any()) for user in range(3))
         for time in range(100)
     ]
-    np.testing.assert_array_equal(LIVED, np.cumsum(expected))
-    assert LIVED[-1] > 0
+    np.testing.assert_array_equal(SINCE_CHANGE, np.cumsum(expected))
+    assert SINCE_CHANGE[-1] > 0
 
 
 def test_who_pays_in_every_such_round_has_a_ratio_of_one() -> None:
-    growth = Growth.of(a_run("linucb", 50 + 0.2 * LIVED), SETTING)
+    growth = Growth.of(a_run("linucb", 50 + 0.2 * SINCE_CHANGE), SETTING)
     assert growth is not None
     assert growth.ratio == pytest.approx(1.0, abs=0.01)
     assert growth.per_round == pytest.approx(0.2)
 
 
 def test_who_pays_once_has_less() -> None:
-    growth = Growth.of(a_run("dyclu", np.minimum(LIVED, 12.0)), SETTING)
+    growth = Growth.of(a_run("dyclu", np.minimum(SINCE_CHANGE, 12.0)), SETTING)
     assert growth is not None
     assert growth.ratio == 0
-    assert growth.per_round == pytest.approx(12 / LIVED[-1])
+    assert growth.per_round == pytest.approx(12 / SINCE_CHANGE[-1])
 
 
 def test_who_loses_nothing_has_no_ratio() -> None:
@@ -53,13 +53,16 @@ def test_who_loses_nothing_has_no_ratio() -> None:
 
 def test_the_table_counts_whose_regret_goes_on() -> None:
     runs = [
-        *(a_run("linucb", (1 + seed) * lived_since_change(SETTING, seed), seed) for seed in (0, 1)),
-        a_run("dyclu", np.minimum(LIVED, 12.0)),
+        *(
+            a_run("linucb", (1 + seed) * rounds_since_change(SETTING, seed), seed)
+            for seed in (0, 1)
+        ),
+        a_run("dyclu", np.minimum(SINCE_CHANGE, 12.0)),
     ]
     table = growth_table(runs, {"mine": SETTING})
     assert table.header == ("setting", "linucb", "dyclu")
     assert table.rows[0][1].endswith("\n(1.5 a round)")
-    assert f"At least {STRAIGHT:g}, of 1 setting: linucb in 1, dyclu in 0." in table.note
+    assert f"At least {LINEAR:g}, of 1 setting: linucb in 1, dyclu in 0." in table.note
 
 
 def test_nobody_is_judged_where_nobody_changes() -> None:

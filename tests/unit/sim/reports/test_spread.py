@@ -34,4 +34,4 @@ def test_a_spread_has_as_many_digits_as_it_deserves(spread: Spread, text: str) -
 
 
 def test_a_column_may_want_as_many_digits_everywhere() -> None:
-    assert [Spread(mean, 0.1).told(2) for mean in (9.99, 10.01)] == ["9.99 ± 0.10", "10.01 ± 0.10"]
+    assert [Spread(mean, 0.1).text(2) for mean in (9.99, 10.01)] == ["9.99 ± 0.10", "10.01 ± 0.10"]

@@ -117,7 +117,7 @@ def test_dyclu_is_compared_with_linucb_of_the_same_width_and_seed() -> None:
         *(a_run("dyclu-0.3", seed, missed) for seed, missed in enumerate((1, 2))),
     ]
     cells = (Spread(0.0, 0.0), Spread(OFFERED * 0.2, OFFERED * 0.2), Spread(3.75, 1.25))
-    assert lead_table(runs).rows == (("dyclu − linucb", *(cell.told(2) for cell in cells)),)
+    assert lead_table(runs).rows == (("dyclu − linucb", *(cell.text(2) for cell in cells)),)
     assert lead_table(runs[:2]).rows == ()
 
 
@@ -132,4 +132,4 @@ def test_reward_is_a_multiple_of_random_choices() -> None:
         Spread(OFFERED * 0.1, OFFERED * 0.1),
         Spread(OFFERED * 0.5, OFFERED * 0.1),
     )
-    assert reward_table(runs).rows == (("dyclu", *(cell.told(2) for cell in cells)),)
+    assert reward_table(runs).rows == (("dyclu", *(cell.text(2) for cell in cells)),)

@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 from dyclu.errors import OptionError
+from dyclu.policies.common.plain import WithoutUsers
 from dyclu.policies.uniform import Uniform
 from dyclu.policy import Decision, Outcome, Policy
 from dyclu.sim.runs.play import REPORT_EVERY, play
@@ -25,7 +26,7 @@ SMALL = Population(
 )
 
 
-class Knowing:
+class Knowing(WithoutUsers):
     """Knows every user's parameter and takes the best arm, or the worst."""
 
     def __init__(self, world: World, *, best: bool = True) -> None:
@@ -52,7 +53,7 @@ class Knowing:
         raise NotImplementedError
 
 
-class Scripted:
+class Scripted(WithoutUsers):
     """Takes the last arm, and answers `learn` with prepared outcomes."""
 
     def __init__(self, outcomes: Sequence[Outcome], *, theta: ArrayLike | None = None) -> None:

@@ -280,7 +280,7 @@ def test_a_run_that_kills_every_worker_is_given_up(
 ) -> None:
     monkeypatch.setattr(workers, "ATTEMPTS", 2)
     # The run between the two deaths keeps them from counting as two in a row.
-    monkeypatch.setattr(workers, "DEATHS", 2)
+    monkeypatch.setattr(workers, "MOST_DEATHS", 2)
     jobs = [Job(LONGER, mine(deadly)), Job(TINY, "uniform")]
     with pytest.raises(SweepFailed, match=r"1 run failed.*\n.*2 workers died of it") as caught:
         sweep(jobs, folder=tmp_path, workers=1)
@@ -291,7 +291,7 @@ def test_a_run_that_kills_every_worker_is_given_up(
 def test_a_sweep_none_of_whose_workers_lives_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "DEATHS", 2)
+    monkeypatch.setattr(workers, "MOST_DEATHS", 2)
     jobs = [Job(TINY, mine(deadly), seed=seed) for seed in range(50)]
     with pytest.raises(SweepFailed, match=r"50 runs failed(.*\n){11}.*and 40 more$") as caught:
         sweep(jobs, folder=tmp_path, workers=1)
@@ -427,7 +427,7 @@ def test_an_address_where_no_scheduler_answers_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("distributed", reason="dask is not installed")
-    monkeypatch.setattr(cluster, "PATIENCE", "200ms")
+    monkeypatch.setattr(cluster, "TIMEOUT", "200ms")
     with pytest.raises(OptionError, match="no Dask scheduler answers at 'tcp:"):
         sweep([Job(TINY, "uniform")], folder=tmp_path, dask="tcp://127.0.0.1:1")
 

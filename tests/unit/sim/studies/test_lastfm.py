@@ -24,7 +24,7 @@ from tests.unit.sim.samples import FACTS, a_result
 
 
 def made(study: LastFMStudy, folder: Path) -> list[Result]:
-    return study.make(folder, workers=1, dask=None, progress=lambda done, total: None)
+    return study.run(folder, workers=1, dask=None, progress=lambda done, total: None)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_last_fm_runs_are_made_once(data: Path, tmp_path: Path) -> None:
     study = LastFMStudy.read(data, policies=("uniform", "linucb"), seeds=(0,), quick=True)
     told: list[tuple[int, int]] = []
-    results = study.make(
+    results = study.run(
         tmp_path,
         workers=2,
         dask=None,
@@ -189,7 +189,7 @@ def test_a_dask_cluster_needs_no_files(data: Path, tmp_path: Path) -> None:
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, dashboard_address=":0", host="127.0.0.1"
     ) as cluster:
-        results = study.make(
+        results = study.run(
             tmp_path,
             workers=None,
             dask=cluster.scheduler_address,

@@ -10,7 +10,8 @@ import pytest
 from dyclu.errors import OptionError
 from dyclu.policies import Uniform
 from dyclu.sim.runs.contestants import CONTESTANTS
-from dyclu.sim.studies.paper import QUICK_ROWS, Study, figure2, shortened, table1
+from dyclu.sim.studies.paper import QUICK_ROWS, figure2, shortened, table1
+from dyclu.sim.studies.study import Study
 from dyclu.sim.worlds import paper
 from dyclu.sim.worlds.population import Population
 
@@ -93,7 +94,7 @@ def test_results_bear_the_names_of_their_settings(tmp_path: Path) -> None:
         policies=("uniform", "linucb"),
         seeds=(3, 5),
     )
-    results = study.make(tmp_path, workers=1, dask=None, progress=lambda done, total: None)
+    results = study.run(tmp_path, workers=1, dask=None, progress=lambda done, total: None)
     told = [(run.setting, run.policy, run.seed) for run in results]
     assert told[:3] == [("mine", "uniform", 3), ("mine", "uniform", 5), ("mine", "linucb", 3)]
     assert len(told) == len(set(told)) == 8

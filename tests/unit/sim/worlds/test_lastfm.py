@@ -18,21 +18,16 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
 from dyclu.errors import FileError, OptionError, ShapeError
+from dyclu.policies.common.plain import WithoutUsers
 from dyclu.policies.uniform import Uniform
 from dyclu.policy import Decision, Outcome
 from dyclu.sim.runs.play import REPORT_EVERY
-from dyclu.sim.runs.stream.play import StreamRun, milestones, normalised, play_stream
+from dyclu.sim.runs.stream.play import StreamRun, milestones, play_stream, relative_reward
 from dyclu.sim.worlds import lastfm_features
 from dyclu.sim.worlds.draws import distinct
-from dyclu.sim.worlds.lastfm import (
-    LISTENED,
-    TAGGED,
-    Event,
-    LastFM,
-    Stream,
-    _turns,
-)
+from dyclu.sim.worlds.lastfm import LISTENED, TAGGED, LastFM
 from dyclu.sim.worlds.lastfm_features import _rounded, scaled, tf_idf
+from dyclu.sim.worlds.stream import Event, Stream, serving_order
 from dyclu.validation import Ids
 
 REAL = Path(__file__).parents[5] / "shared" / "data" / "lastfm"
@@ -92,10 +87,10 @@ def offered_artists(source: LastFM, event: Event) -> list[int]:
 
 def own(stream: Stream, user: int) -> list[tuple[int, int]]:
     mine = stream.user == user
-    return list(zip(stream.person[mine].tolist(), stream.artist[mine].tolist(), strict=True))
+    return list(zip(stream.person[mine].tolist(), stream.item[mine].tolist(), strict=True))
 
 
-class Choosing:
+class Choosing(WithoutUsers):
     """Takes the arms it is told to take, and says at every third reward that the user changed."""
 
     def __init__(self, dim: int, arms: Iterator[int]) -> None:
@@ -196,7 +191,7 @@ def test_a_digest_is_of_all_that_was_read(small: LastFM) -> None:
         replace(small, events=without_first(small.events)),
         replace(small, dates=without_first(small.dates)),
         replace(small, tagged=~small.tagged),
-        replace(small, heard=~small.heard),
+        replace(small, listened=~small.listened),
     ]
     assert replace(small).digest == small.digest
     assert len({small.digest, *(other.digest for other in others)}) == 7
@@ -222,8 +217,8 @@ def test_tagged_and_heard(small: LastFM) -> None:
     for i, person in enumerate(small.people.tolist()):
         mine = {artist for who, artist in pairs if who == person}
         assert set(small.artists[small.tagged[i]].tolist()) == mine
-    assert small.heard.sum(axis=1).tolist() == [6] * 5
-    assert not (small.tagged & small.heard).any()
+    assert small.listened.sum(axis=1).tolist() == [6] * 5
+    assert not (small.tagged & small.listened).any()
 
 
 # Files that are missing or wrong
@@ -280,7 +275,7 @@ def test_a_header_may_begin_with_slashes(tmp_path: Path) -> None:
     write(tmp_path, small_rows(), [(3, 10, 1)])
     path = tmp_path / LISTENED[0]
     path.write_text("//" + path.read_text())
-    assert LastFM.read(tmp_path, dim=DIM, least=LEAST).heard.sum() == 1
+    assert LastFM.read(tmp_path, dim=DIM, least=LEAST).listened.sum() == 1
 
 
 # Options
@@ -391,7 +386,7 @@ def test_random_turns_are_in_proportion_to_what_is_left() -> None:
     # 30 against 10 observations: the first turn goes to the former with probability 3/4, whose
     # frequency in 4,000 draws has standard deviation 0.0068.
     user, rng = np.repeat([0, 1], [30, 10]), np.random.default_rng(8)
-    first = [user[_turns(user, "at random", rng)[0]] == 0 for _ in range(4_000)]
+    first = [user[serving_order(user, "at random", rng)[0]] == 0 for _ in range(4_000)]
     assert abs(np.mean(first) - 0.75) < 5 * 0.0068
 
 
@@ -405,7 +400,7 @@ def test_one_artist_is_positive_and_the_others_are_unknown(small: LastFM) -> Non
         assert len(set(artists)) == 8
         assert small.tagged[person, artists[event.positive]]
         negatives = [a for i, a in enumerate(artists) if i != event.positive]
-        assert not (small.tagged | small.heard)[person, negatives].any()
+        assert not (small.tagged | small.listened)[person, negatives].any()
 
 
 def test_untagged_negatives_may_have_been_heard(small: LastFM) -> None:
@@ -413,14 +408,14 @@ def test_untagged_negatives_may_have_been_heard(small: LastFM) -> None:
     for event in small.stream(9, users=2, offered=8, negatives="untagged"):
         negatives = np.delete(offered_artists(small, event), event.positive)
         assert not small.tagged[event.person, negatives].any()
-        heard += small.heard[event.person, negatives].sum()
+        heard += small.listened[event.person, negatives].sum()
     assert heard > 0
 
 
 def test_the_positive_artist_is_the_one_observed(small: LastFM) -> None:
     stream = small.stream(10, users=2)
     for event in stream:
-        assert offered_artists(small, event)[event.positive] == stream.artist[event.index]
+        assert offered_artists(small, event)[event.positive] == stream.item[event.index]
         assert (event.user, event.person) == (stream.user[event.index], stream.person[event.index])
         assert [event.reward(arm) for arm in range(25)].index(1.0) == event.positive
 
@@ -454,7 +449,7 @@ def test_every_artist_unknown_to_a_person_is_offered(small: LastFM) -> None:
         negatives = np.delete(offered_artists(small, event), event.positive)
         offered.setdefault(event.person, set()).update(negatives.tolist())
     for person, artists in offered.items():
-        unknown = ~(small.tagged | small.heard)[person]
+        unknown = ~(small.tagged | small.listened)[person]
         assert artists == set(np.flatnonzero(unknown).tolist())
 
 
@@ -491,7 +486,7 @@ def test_a_seed_sequence_is_left_as_it_was(small: LastFM) -> None:
 def test_one_option_leaves_what_others_decide(small: LastFM) -> None:
     one, other = small.stream(16), small.stream(16, offered=5, negatives="untagged")
     assert np.array_equal(one.hybrids, other.hybrids)
-    assert np.array_equal(one.artist, other.artist)
+    assert np.array_equal(one.item, other.item)
 
 
 # StreamRun
@@ -500,14 +495,14 @@ def test_one_option_leaves_what_others_decide(small: LastFM) -> None:
 def test_whoever_knows_the_positive_gets_25_times_random(small: LastFM) -> None:
     stream = small.stream(17, users=3)
     listening = play_stream(Choosing(DIM, (event.positive for event in stream)), stream)
-    np.testing.assert_allclose(normalised(listening), 25.0, rtol=1e-12)
-    assert milestones(normalised(listening)) == pytest.approx((25.0, 25.0, 25.0))
+    np.testing.assert_allclose(relative_reward(listening), 25.0, rtol=1e-12)
+    assert milestones(relative_reward(listening)) == pytest.approx((25.0, 25.0, 25.0))
 
 
 def test_whoever_avoids_the_positive_gets_nothing(small: LastFM) -> None:
     stream = small.stream(17, users=3)
     avoiding = Choosing(DIM, ((event.positive + 1) % 25 for event in stream))
-    assert not normalised(play_stream(avoiding, stream)).any()
+    assert not relative_reward(play_stream(avoiding, stream)).any()
 
 
 @pytest.mark.parametrize("choice", ["uniform", "first arm"])
@@ -516,7 +511,7 @@ def test_chance_and_places_bring_what_random_choice_brings(small: LastFM, choice
     # 25·√(0.04·0.96 / N) = √(24 / N), 0.044 here; the first arm leaks nothing if it does no better.
     stream = small.stream(18)
     policy = Uniform(DIM, seed=1) if choice == "uniform" else Choosing(DIM, iter([0] * len(stream)))
-    ratio = normalised(play_stream(policy, stream))[-1]
+    ratio = relative_reward(play_stream(policy, stream))[-1]
     assert abs(ratio - 1) < 4 * sqrt(24 / len(stream)) < 0.2
 
 
@@ -547,15 +542,15 @@ def stream_run(stream: Stream, reward: list[float]) -> StreamRun:
     )
 
 
-def test_normalised_by_hand(small: LastFM) -> None:
+def test_relative_reward_by_hand(small: LastFM) -> None:
     stream = small.stream(20, offered=4)
     mine, other = stream_run(stream, [1, 0, 0, 1]), stream_run(stream, [0, 1, 0, 1])
-    assert normalised(mine).tolist() == pytest.approx([4, 2, 4 / 3, 2])
-    first, *rest = normalised(mine, against=other).tolist()
+    assert relative_reward(mine).tolist() == pytest.approx([4, 2, 4 / 3, 2])
+    first, *rest = relative_reward(mine, against=other).tolist()
     assert isnan(first)
     assert rest == [1.0, 1.0, 1.0]
     with pytest.raises(ShapeError, match="against has 2 events, expected 4"):
-        normalised(mine, against=stream_run(stream, [1, 0]))
+        relative_reward(mine, against=stream_run(stream, [1, 0]))
 
 
 def test_milestones() -> None:

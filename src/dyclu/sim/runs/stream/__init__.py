@@ -1,1 +1,1 @@
-"""Runs on a recorded stream of events (Last.fm): policies, playing, jobs, relative reward."""
+"""Runs on recorded events, such as Last.fm: policies, playing, relative reward, jobs."""

@@ -1,8 +1,8 @@
-"""Who plays on Last.fm, and what each of them is told there: as in section 4, but not the noise.
+"""Policies by name for recorded events: options as in section 4, but the noise is not known.
 
-The width of the confidence interval decides more on Last.fm than anything else does, so whoever
-can play with either has two names: ``dyclu`` explores by Eq. (2), ``dyclu-0.3`` by the constant
-that LinUCB has in the paper's simulations.
+On Last.fm, the width of the confidence interval has more influence than anything else. Policies
+that support both widths therefore have two names: ``dyclu`` uses the width of Eq. (2), and
+``dyclu-0.3`` the constant that LinUCB has in the paper's simulations.
 
 >>> contestant("linucb", 25)
 LinUCB(dim=25, noise=None, ridge=0.1, delta=0.1, alpha=None, shared=False)
@@ -18,7 +18,7 @@ from typing import Any
 from dyclu import policies
 from dyclu.errors import OptionError
 from dyclu.policy import Policy
-from dyclu.sim.runs.contestants import ALPHA, RANDOM, check_makers, stand_in
+from dyclu.sim.runs.contestants import ALPHA, RANDOM, check_made, smallest_setting
 from dyclu.sim.runs.contestants import options as paper_options
 from dyclu.sim.runs.own_policies import own_policy
 from dyclu.sim.runs.stream.largest_norm import LargestNorm
@@ -35,16 +35,16 @@ CONTESTANTS = (
     "dlinucb",
     "adts",
 )
-"""Who plays on Last.fm if nobody else is named."""
+"""The policies that a study of Last.fm compares by default."""
 
 EITHER_WIDTH = ("linucb", "shared-linucb", "discounted-linucb", "sliding-linucb", "dyclu")
-"""Policies that explore by Eq. (2), or by a constant."""
+"""Policies that support both widths: that of Eq. (2), and a constant."""
 
 CONSTANT = f"-{ALPHA}"
-"""How the name of one that explores by the constant ends."""
+"""Ending of the name of a policy with the constant width."""
 
-NOT_TOLD = frozenset({"noise", "width_noise"})
-"""What section 4 tells a policy, and nobody could tell it here."""
+UNKNOWN_OPTIONS = frozenset({"noise", "width_noise"})
+"""Options of section 4 that are not known for recorded events."""
 
 OTHER_WIDTHS = {
     "uniform": "none",
@@ -54,11 +54,11 @@ OTHER_WIDTHS = {
     "club": "0.1 √log(t + 2)",
     "sclub": "0.3",
 }
-"""The widths of those that have but one."""
+"""The widths of policies that support only one."""
 
 
 def contestants() -> tuple[str, ...]:
-    """Return the names `contestant` knows, apart from anybody's own.
+    """Return the names that `contestant` knows, beside ``"module:Class"``.
 
     >>> [name for name in contestants() if name.startswith("dyclu")]
     ['dyclu', 'dyclu-0.3']
@@ -67,7 +67,7 @@ def contestants() -> tuple[str, ...]:
 
 
 def contestant(name: str, dim: int, *, seed: int = 0) -> Policy:
-    """Return a fresh policy by name, or one's own (``"module:Class"``), ready for Last.fm."""
+    """Return a new policy by name, or one of your own (``"module:Class"``)."""
     if name == "oracle":
         raise OptionError(
             "oracle cannot play on Last.fm, where nobody knows the truth it has to be told; "
@@ -77,24 +77,25 @@ def contestant(name: str, dim: int, *, seed: int = 0) -> Policy:
         return LargestNorm(dim)
     if name not in contestants():
         return own_policy(name, dim, seed, known=contestants())
-    dice = {"seed": seed} if name in RANDOM else {}
-    return policies.make(kind(name), dim, **options(name), **dice)
+    random = {"seed": seed} if name in RANDOM else {}
+    return policies.make(kind(name), dim, **options(name), **random)
 
 
 def options(name: str) -> dict[str, Any]:
-    """Return what a contestant is told beside the dimension, as far as it can be written down.
+    """Return the options of a policy beside its dimension and seed.
 
     >>> options("club"), options("shared-linucb-0.3")
     ({'ridge': 0.1, 'alpha': 0.1, 'tolerance': 2.0}, {'ridge': 0.1, 'alpha': 0.3})
     """
-    told = paper_options(kind(name), stand_in(1))
-    left_out = NOT_TOLD | ({"alpha"} if kind(name) in EITHER_WIDTH else set())
+    in_section_4 = paper_options(kind(name), smallest_setting(1))
+    left_out = UNKNOWN_OPTIONS | ({"alpha"} if kind(name) in EITHER_WIDTH else set())
     constant = {"alpha": ALPHA} if name.endswith(CONSTANT) else {}
-    return {key: told[key] for key in told if key not in left_out} | constant
+    kept = {key: value for key, value in in_section_4.items() if key not in left_out}
+    return kept | constant
 
 
 def width(name: str) -> str:
-    """Return how wide a contestant's confidence intervals are, in words.
+    """Return the width of a policy's confidence intervals, in words.
 
     >>> width("dyclu"), width("dyclu-0.3"), width("mine:Policy")
     ('Eq. (2)', '0.3', 'its own')
@@ -105,12 +106,12 @@ def width(name: str) -> str:
 
 
 def check_contestants(names: Sequence[str], dim: int) -> None:
-    """Make every contestant once: whatever is wrong with one shows before the first run."""
-    check_makers(names, lambda name: contestant(name, dim), known=contestants())
+    """Make every policy once, so that errors appear before the first run."""
+    check_made(names, lambda name: contestant(name, dim), known=contestants())
 
 
 def kind(name: str) -> str:
-    """Return the policy that a contestant is, whatever its width.
+    """Return the name of the policy without the ending of the constant width.
 
     >>> kind("dyclu-0.3")
     'dyclu'

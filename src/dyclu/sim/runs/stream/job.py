@@ -1,4 +1,4 @@
-"""Runs on Last.fm, to be swept as those in simulated settings are."""
+"""Jobs on Last.fm, which `sweep` runs like those in simulated settings."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from dyclu.sim.worlds.lastfm import LastFM
 from dyclu.validation import FloatArray
 
 OFFERED = 25
-"""Artists that every event on Last.fm offers."""
+"""Artists that every event offers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastFMJob:
-    """One run on Last.fm; the data go with it, wherever it is made.
+    """One run on Last.fm; it contains the data, so a worker needs no files.
 
-    A choice that brings 0 gives 1 away, because one artist brings 1 in every event: its result is
-    that of a simulation, with all events for rounds and one person after the other for changes.
+    In every event one artist has reward 1, so a choice with reward 0 has regret 1. Its `Result` is
+    like that of a simulation: rounds are events, and a user changes where the next person follows.
 
     Attributes
     ----------
     data : LastFM
-        What was read.
+        The files as they were read.
     source : str
-        Its digest.
+        Digest of the data.
     policy : str
-        What `contestants.contestant` makes.
+        A name of `contestants.contestants`, or ``"module:Class"``.
     seed : int
-        Decides the stream, and the dice of a policy that throws any.
+        Seed of the stream, and of a policy that chooses at random.
     reading, drawing : mapping of str to value
-        What `LastFM.read` was given, and what `LastFM.stream` is.
+        Options of `LastFM.read` and of `LastFM.stream`.
     """
 
     data: LastFM = field(repr=False, compare=False)
@@ -56,15 +56,15 @@ class LastFMJob:
 
     @property
     def name(self) -> str:
-        """What it has for a setting: Last.fm, and the options that are not the defaults."""
-        usual = complete(LastFM.read, {}) | complete(LastFM.stream, {})
+        """Name of the setting: ``lastfm`` and the options that differ from their defaults."""
+        defaults = complete(LastFM.read, {}) | complete(LastFM.stream, {})
         given = {**self.reading, **self.drawing}
-        own = [f"{name}={value}" for name, value in given.items() if value != usual[name]]
+        own = [f"{name}={value}" for name, value in given.items() if value != defaults[name]]
         return " ".join(["lastfm", *own])
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """All that decides the outcome, in plain values, with the options nobody gave."""
+        """Everything the result depends on, in plain values; defaults are written out."""
         return {
             "data": self.source,
             "reading": complete(LastFM.read, self.reading),
@@ -80,23 +80,23 @@ class LastFMJob:
 
     @property
     def key(self) -> str:
-        """SHA-256 of the configuration: the name under which the result is stored."""
+        """SHA-256 of the configuration; the result is stored under this name."""
         return digest(self.configuration)
 
     @property
     def cost(self) -> int:
-        """Roughly how long the run takes, beside others: streams are all about as long."""
+        """Rough duration relative to other runs; all streams have about the same length."""
         return weight(contestants.kind(self.policy))
 
     def run(self) -> Result:
-        """Make the run, here and now."""
+        """Play the stream and return the result."""
         policy = contestants.contestant(self.policy, self.data.features.shape[1], seed=self.seed)
         stream = self.data.stream(self.seed, **{**self.drawing, "offered": OFFERED})
-        return _measured(self, play_stream(policy, stream))
+        return _result(self, play_stream(policy, stream))
 
 
 def complete(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a function: as given, or by default.
+    """Return the keyword options of a function: those given, and the defaults of the others.
 
     >>> complete(LastFM.read, {"least": 500})
     {'dim': 25, 'least': 500, 'scaling': 'largest'}
@@ -106,14 +106,14 @@ def complete(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str
     return by_default | dict(given)
 
 
-def relative_reward(run: Result) -> FloatArray:
-    """Return the reward of a run by that of random choice, at the checkpoints."""
-    served = checkpoints(run.rounds)
-    ratio: FloatArray = OFFERED * (1 - np.array(run.curve) / served)
+def relative_reward_curve(result: Result) -> FloatArray:
+    """Return the reward of a stored run divided by that of random choice, at its checkpoints."""
+    events = checkpoints(result.rounds)
+    ratio: FloatArray = OFFERED * (1 - np.array(result.curve) / events)
     return ratio
 
 
-def _measured(job: LastFMJob, run: StreamRun) -> Result:
+def _result(job: LastFMJob, run: StreamRun) -> Result:
     regret, seconds = np.cumsum(1 - run.reward), float(run.seconds.sum())
     changes, found = _changes(run)
     return Result(
@@ -136,7 +136,7 @@ def _measured(job: LastFMJob, run: StreamRun) -> Result:
 
 
 def _changes(run: StreamRun) -> tuple[int, list[int]]:
-    """Return how often a user became another person, and the delays of those that were noticed."""
+    """Return the number of changes of person, and the delays of those that were detected."""
     stream, total, found = run.stream, 0, list[int]()
     for user in range(len(stream.hybrids)):
         own = stream.user == user

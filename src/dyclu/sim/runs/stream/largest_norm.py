@@ -1,4 +1,4 @@
-"""A baseline that learns nothing, and shows what the features give away by themselves."""
+"""A baseline that learns nothing: it shows how much the length of the features reveals."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyclu.policies.common.plain import WithoutUsers
 from dyclu.policy import Decision, Outcome, described, first_best
 from dyclu.storage import Saved, write
 from dyclu.validation import as_arms, as_context, as_dim, as_reward, as_user
 
 
-class LargestNorm:
+class LargestNorm(WithoutUsers):
     """Always chooses the arm with the longest vector of features.
 
-    On Last.fm the features of an artist are the longer the more often it was tagged, and an artist
-    that is tagged often is often the one to be found: what a policy gains up to this one's reward
-    need not be anything it learnt about anybody.
+    On Last.fm, artists with more tags have longer feature vectors, and they are more often the
+    positive artist. A reward up to that of this baseline is therefore no sign of learning.
 
     Examples
     --------
@@ -36,14 +36,14 @@ class LargestNorm:
         return Decision(user, first_best(np.linalg.norm(arms, axis=1)), 0.0, 0.0)
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        """Do nothing with the reward."""
+        """Check the reward and ignore it."""
         user = as_user(user)
         as_context(context, self.dim)
         as_reward(reward)
         return Outcome(user)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the dimension, which is all there is."""
+        """Write the dimension; there is no other state."""
         write(path, Saved("LargestNorm", {"dim": self.dim}, {}, {}))
 
     @classmethod

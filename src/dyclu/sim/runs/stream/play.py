@@ -1,4 +1,4 @@
-"""A policy meets Last.fm: one loop, the record of what happened, and its reward by chance's."""
+"""Play a recorded stream: the loop, its record, and its reward relative to random choice."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import numpy as np
 from dyclu.errors import ShapeError
 from dyclu.policy import Policy
 from dyclu.sim.runs.play import REPORT_EVERY, serve
-from dyclu.sim.worlds.lastfm import Flags, Stream
+from dyclu.sim.worlds.stream import Flags, Stream
 from dyclu.validation import FloatArray, as_probability
 
 MILESTONES = (0.1, 0.5, 1.0)
-"""Shares of a stream at which results are told."""
+"""Shares of a stream at which results are reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StreamRun:
-    """What a policy made of a stream, one entry per event.
+    """The record of a policy on a stream, one entry per event.
 
     Attributes
     ----------
     stream : Stream
-        What it was offered.
+        The events.
     reward : array
-        1 where it chose the positive artist, 0 elsewhere.
+        1 where the policy chose the positive item, 0 elsewhere.
     changed : bool array
         As in `Outcome`.
     seconds : array
@@ -59,13 +59,13 @@ def play_stream(
     Parameters
     ----------
     policy : Policy
-        Changed by listening.
+        It learns from the stream.
     stream : Stream
-        What to serve.
+        The events.
     progress : callable or None
-        Told the number of events served, now and then and at the end.
+        Called with the number of events served, every `REPORT_EVERY` events and at the end.
     clock : callable
-        Seconds since any moment.
+        Returns seconds.
     """
     reward, seconds = np.empty(len(stream)), np.empty(len(stream))
     changed = np.empty(len(stream), dtype=np.bool_)
@@ -79,12 +79,11 @@ def play_stream(
     return StreamRun(stream=stream, reward=reward, changed=changed, seconds=seconds)
 
 
-def normalised(run: StreamRun, *, against: StreamRun | None = None) -> FloatArray:
+def relative_reward(run: StreamRun, *, against: StreamRun | None = None) -> FloatArray:
     """Return the accumulated reward after each event, as a ratio to that of random choice.
 
-    Uniformly random choice is stood in for by its exact expectation, ``t / offered`` after t
-    events, whatever its luck; `against` divides by a run instead, of `Uniform` or any other
-    policy, and is nan until that run has had a reward.
+    The reward of random choice is its expectation, ``t / offered`` after t events. With `against`,
+    the divisor is the reward of that run instead; the ratio is nan until it is positive.
     """
     mine = np.cumsum(run.reward)
     random = _random_choice(run) if against is None else np.cumsum(against.reward)
@@ -97,7 +96,7 @@ def normalised(run: StreamRun, *, against: StreamRun | None = None) -> FloatArra
 
 
 def milestones(curve: FloatArray, *, shares: Sequence[float] = MILESTONES) -> tuple[float, ...]:
-    """Return a curve's values where these shares of it have passed.
+    """Return the values of a curve after these shares of it.
 
     >>> milestones(np.arange(1.0, 21.0))
     (2.0, 10.0, 20.0)
@@ -107,5 +106,5 @@ def milestones(curve: FloatArray, *, shares: Sequence[float] = MILESTONES) -> tu
 
 
 def _random_choice(run: StreamRun) -> FloatArray:
-    """Return what uniformly random choice is expected to have had after each event."""
+    """Return the expected reward of random choice after each event."""
     return np.arange(1, len(run) + 1) / run.stream.offered

@@ -1,0 +1,143 @@
+"""Recorded events as a world: one draw of an experiment with people who were observed.
+
+`Event` is one visit of a user, `Stream` all visits of one draw. A user is several people one after
+the other, so users change at known times. In every event one of the offered items is positive: the
+person chose it in the recording. It has reward 1, the others 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyclu.sim.worlds.draws import distinct
+from dyclu.sim.worlds.population import CHUNK
+from dyclu.validation import FloatArray, Ids
+
+Order = Literal["shuffled", "dated", "published"]
+Serving = Literal["in turn", "at random"]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Event:
+    """One visit of one user.
+
+    Attributes
+    ----------
+    index : int
+        Number of the event among those of all users.
+    user : int
+        The user.
+    person : int
+        Number of the observed person; policies do not see it.
+    arms : array of shape (offered, dim)
+        Features of the offered items, read-only.
+    positive : int
+        The row of `arms` with reward 1; the others have reward 0.
+    """
+
+    index: int
+    user: int
+    person: int
+    arms: FloatArray = field(repr=False)
+    positive: int
+
+    def reward(self, arm: int) -> float:
+        """Return 1 for the positive item, 0 for any other."""
+        return float(arm == self.positive)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stream:
+    """One draw of an experiment; iterating gives its events, the same ones every time.
+
+    Attributes
+    ----------
+    features : array of shape (items, dim)
+        Features of all items.
+    hybrids : int array of shape (users, parts)
+        The people that each user is, one after the other.
+    user, person, item : int arrays, one entry per event
+        The user, the observed person, and the positive item (a row of `features`).
+    offered : int
+        Items per event.
+    known : bool array of shape (people, items)
+        Items that are never offered to a person as negatives.
+    pools : SeedSequence
+        Seed of the negatives and of the position of the positive item.
+    """
+
+    features: FloatArray = field(repr=False)
+    hybrids: Ids
+    user: Ids
+    person: Ids
+    item: Ids
+    offered: int
+    known: Flags = field(repr=False)
+    pools: np.random.SeedSequence = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for array in (self.hybrids, self.user, self.person, self.item, self.known):
+            array.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+    def __iter__(self) -> Iterator[Event]:
+        rng = np.random.default_rng(self.pools)
+        # In each row, the items that the person does not know come first.
+        unknown = np.argsort(self.known, axis=1, kind="stable")
+        for start in range(0, len(self), CHUNK):
+            yield from self._chunk(slice(start, start + CHUNK), unknown, rng)
+
+    def _chunk(self, part: slice, unknown: Ids, rng: np.random.Generator) -> Iterator[Event]:
+        user, person, index = self.user[part], self.person[part], range(len(self))[part]
+        place = rng.integers(self.offered, size=len(index))
+        room = (~self.known).sum(axis=1)[person]
+        others = unknown[person[:, None], distinct(rng, room, self.offered - 1)]
+        arms = self.features[_inserted(others, self.item[part], place)]
+        arms.flags.writeable = False
+        return map(Event, index, user.tolist(), person.tolist(), arms, place.tolist())
+
+
+def draw_hybrids(rng: np.random.Generator, people: int, users: int, parts: int) -> Ids:
+    """Return the people that each user is, shape (users, parts), distinct within a user."""
+    return np.stack([rng.choice(people, parts, replace=False) for _ in range(users)])
+
+
+def order_of(order: Order, dates: Ids, rng: np.random.Generator) -> Ids:
+    """Return the order in which the observations of one person are served."""
+    if order == "published":
+        return np.arange(len(dates))
+    shuffled = rng.permutation(len(dates))
+    return shuffled if order == "shuffled" else shuffled[np.argsort(dates[shuffled], kind="stable")]
+
+
+def serving_order(user: Ids, serving: Serving, rng: np.random.Generator) -> Ids:
+    """Return the order in which to serve observations that are sorted by user.
+
+    >>> user = np.array([0, 0, 0, 1])
+    >>> user[serving_order(user, "in turn", np.random.default_rng(0))]
+    array([0, 1, 0, 0])
+    """
+    if serving == "in turn":
+        time = np.arange(len(user)) - np.searchsorted(user, user)
+        return np.lexsort((user, time))
+    # Users come in the order of a shuffled list; each brings their next observation.
+    turns = np.empty(len(user), dtype=np.intp)
+    turns[np.argsort(rng.permutation(user), kind="stable")] = np.arange(len(user))
+    return turns
+
+
+def _inserted(others: Ids, item: Ids, place: Ids) -> Ids:
+    """Return each row of `others` with its item at its place; what was there goes last."""
+    rows = np.arange(len(item))
+    pools = np.column_stack([others, item])
+    pools[rows, -1] = pools[rows, place]
+    pools[rows, place] = item
+    return pools
