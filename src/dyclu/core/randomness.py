@@ -2,8 +2,7 @@
 
 `decide` must not change the policy, so it cannot draw from a generator that the policy stores.
 Instead each call makes a new generator from the seed, the number of rewards learnt so far and the
-arms. The same call gives the same random numbers; other arms, or a later call, give independent
-ones.
+arms. If one of these differs, the random numbers are independent; otherwise they are the same.
 """
 
 from __future__ import annotations
