@@ -19,7 +19,7 @@ from benchmarks.servers import Server, bare, busy, serving
 from benchmarks.soak import MOST_GROWTH, ROUNDS, soak
 from benchmarks.tenants import crowd
 from dyclu.service.spec import PolicySpec
-from dyclu.service.tools.loadtest import Load, Served, load
+from dyclu.service.tools.loadtest import Load, LoadResult, load
 
 DIM, CLIENTS, USERS = 25, 64, 200
 LINUCB = ("--policy=linucb", "--options=alpha=0.3")
@@ -171,7 +171,7 @@ def _settle(server: Server, effort: Effort) -> None:
     _ask(server, rounds=USERS if effort.quick else USERS * LEARNT)
 
 
-def _ask(server: Server, *, seconds: float = 3600.0, **more: Any) -> Served:
+def _ask(server: Server, *, seconds: float = 3600.0, **more: Any) -> LoadResult:
     wanted = Load(users=USERS, clients=CLIENTS, seconds=seconds, **more)
     served = asyncio.run(load(server.url, wanted, dim=DIM))
     assert not served.errors, served.errors

@@ -1,4 +1,4 @@
-"""A client of the decision service, blocking (`Client`) and not (`AsyncClient`).
+"""A client of the decision service: blocking (`Client`) and for asyncio (`AsyncClient`).
 
 ::
 
@@ -6,8 +6,9 @@
         decision = client.decide("ana", {"red": [1.0, 0.0], "blue": [0.0, 1.0]})
         client.reward(decision.decision_id, 1.0)
 
-Whatever fails on the way, or is refused for the moment, is sent again after a pause. That is safe:
-every request carries an id, made here if the caller gives none, and the service does it once.
+A request that gets no answer, or a refusal that may be temporary, is sent again after a pause. That
+is safe: every request has an id, made here if the caller gives none, and the service executes it
+once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -26,8 +27,8 @@ import httpx
 
 from dyclu.errors import DycluError
 
-PASSING = frozenset({429, 502, 503, 504})
-"""Statuses that another attempt may overcome."""
+TEMPORARY = frozenset({429, 502, 503, 504})
+"""Statuses after which the same request may succeed later."""
 
 NOT_FOUND = 404
 
@@ -42,7 +43,7 @@ class ServiceError(DycluError):
     status : int or None
         The HTTP status; None if there was no answer.
     code, field : str or None
-        The service's one word for it, and the part of the request it objects to.
+        The service's code for the refusal, and the part of the request that is wrong.
     """
 
     def __init__(
@@ -59,18 +60,18 @@ class ServiceError(DycluError):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the service chose.
+    """The service's answer to `decide`.
 
     Attributes
     ----------
     decision_id : str
-        What to reward it by.
+        Pass it to `reward`.
     arm : str
-        Id of the chosen arm; in shadow mode, of the one the service would have chosen.
+        Id of the chosen arm; in shadow mode, of the arm that the service would have chosen.
     mean, width : float
-        The expected reward, and half the width of its confidence interval.
+        The expected reward, and the half-width of its confidence interval.
     more : dict
-        Everything else the service told.
+        The whole answer.
     """
 
     decision_id: str
@@ -80,88 +81,109 @@ class Choice:
     more: dict[str, Any] = field(repr=False, compare=False)
 
 
+_Result = httpx.Response | httpx.TransportError
+"""What became of one attempt to send a request."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Ask:
+class _Request:
     """A request that may be sent any number of times.
 
-    `alone` says that it is a batch of one, `gone` what a repetition that finds nothing left to do
-    is answered with.
+    `single` says that it is a batch of one. `if_gone` is the answer if an earlier attempt may have
+    succeeded and this one finds nothing left to do.
     """
 
     method: str
     path: str
     body: Any = None
-    alone: bool = False
-    gone: dict[str, Any] | None = None
+    single: bool = False
+    if_gone: dict[str, Any] | None = None
 
-    def may_pass(self, response: httpx.Response) -> bool:
-        """Tell whether another attempt may overcome this refusal."""
+    def attempts(self, most: int, url: str) -> Generator[float, _Result, dict[str, Any]]:
+        """Yield the pause before each attempt, receive its result; return the answer, or raise."""
+        pause, attempt = 0.0, 0
+        while True:
+            result = yield pause
+            attempt += 1
+            if isinstance(result, httpx.Response):
+                if attempt >= most or not self._is_temporary(result):
+                    return self._answer(result, repeated=attempt > 1)
+            elif attempt >= most:
+                reason = result or type(result).__name__
+                raise ServiceError(f"{url} does not answer ({reason}); is it running?") from None
+            pause = _pause(attempt, result)
+
+    def _is_temporary(self, response: httpx.Response) -> bool:
         status = response.status_code
-        if self.alone and response.is_success:
+        if self.single and response.is_success:
             status = response.json()["results"][0].get("http", status)
-        return status in PASSING
+        return status in TEMPORARY
 
-    def judged(self, response: httpx.Response, *, lost: bool) -> dict[str, Any]:
-        """Return the answer, or raise; `lost` if the answer to an earlier attempt may be."""
-        if lost and self.gone is not None and response.status_code == NOT_FOUND:
-            return self.gone
-        return _judged(response)
+    def _answer(self, response: httpx.Response, *, repeated: bool) -> dict[str, Any]:
+        if repeated and self.if_gone is not None and response.status_code == NOT_FOUND:
+            return self.if_gone
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = {"error": {"message": response.text[:200] or response.reason_phrase}}
+        if not response.is_success:
+            raise _error(response.status_code, answer.get("error", {}))
+        found: dict[str, Any] = answer
+        return found
 
 
-class _Pauses:
-    """How long to wait between attempts: longer each time, and never all clients together."""
-
-    def __init__(self, attempts: int, chance: Callable[[], float] = random.random) -> None:
-        self._attempts, self._chance = attempts, chance
-
-    def __iter__(self) -> Iterator[float]:
-        for attempt in range(self._attempts - 1):
-            yield min(LONGEST_PAUSE, 0.1 * 2**attempt) * (0.5 + self._chance())
+def _pause(attempt: int, result: _Result) -> float:
+    """Return the seconds to wait: longer each time, partly random, at least Retry-After."""
+    own = min(LONGEST_PAUSE, 0.1 * 2.0 ** (attempt - 1)) * (0.5 + random.random())
+    asked: str = result.headers.get("retry-after", "") if isinstance(result, httpx.Response) else ""
+    return max(own, min(LONGEST_PAUSE, float(asked))) if asked.isdigit() else own
 
 
 def _decision(
     user: str, arms: Mapping[str, Sequence[float]], decision_id: str | None, options: dict[str, Any]
-) -> _Ask:
+) -> _Request:
     rows = [{"id": id, "features": [float(value) for value in row]} for id, row in arms.items()]
     body = {"user": user, "arms": rows, "decision_id": decision_id or uuid.uuid4().hex, **options}
-    return _Ask("POST", "/v1/decisions", body)
+    return _Request("POST", "/v1/decisions", body)
 
 
-def _observation(user: str, features: Sequence[float], reward: float, event_id: str | None) -> _Ask:
+def _observation(
+    user: str, features: Sequence[float], reward: float, event_id: str | None
+) -> _Request:
     row = {
         "user": user,
         "features": [float(value) for value in features],
         "reward": float(reward),
         "event_id": event_id or uuid.uuid4().hex,
     }
-    return _Ask("POST", "/v1/observations", {"observations": [row]}, alone=True)
+    return _Request("POST", "/v1/observations", {"observations": [row]}, single=True)
 
 
-def _reward(decision_id: str, value: float) -> _Ask:
-    return _Ask("POST", f"/v1/decisions/{_quoted(decision_id)}/reward", {"value": float(value)})
+def _reward(decision_id: str, value: float) -> _Request:
+    return _Request("POST", f"/v1/decisions/{_quoted(decision_id)}/reward", {"value": float(value)})
 
 
-def _activation(decision_id: str) -> _Ask:
-    return _Ask("POST", f"/v1/decisions/{_quoted(decision_id)}/activate")
+def _activation(decision_id: str) -> _Request:
+    return _Request("POST", f"/v1/decisions/{_quoted(decision_id)}/activate")
 
 
-def _question(user: str) -> _Ask:
-    return _Ask("GET", f"/v1/users/{_quoted(user)}")
+def _question(user: str) -> _Request:
+    return _Request("GET", f"/v1/users/{_quoted(user)}")
 
 
-def _erasure(user: str) -> _Ask:
-    # How many lines there were was in the answer that was lost.
+def _erasure(user: str) -> _Request:
+    # If an earlier attempt erased the user, its answer, with the number of lines, was lost.
     gone = {"user": user, "erased_records": None, "rebuilding": None}
-    return _Ask("DELETE", f"/v1/users/{_quoted(user)}", gone=gone)
+    return _Request("DELETE", f"/v1/users/{_quoted(user)}", if_gone=gone)
 
 
-def _changes(since: int, epoch: int | None) -> _Ask:
+def _changes(since: int, epoch: int | None) -> _Request:
     held = "" if epoch is None else f"&epoch={epoch}"
-    return _Ask("GET", f"/v1/changes?since={since}{held}")
+    return _Request("GET", f"/v1/changes?since={since}{held}")
 
 
 def _quoted(id: str) -> str:
-    """Return an id as one part of a path, whatever it holds: `ana?x` is not `ana`."""
+    """Return an id as one part of a path, with special characters escaped: `ana?x` is not `ana`."""
     return quote(id, safe="")
 
 
@@ -184,43 +206,21 @@ def _error(status: int, problem: Mapping[str, Any]) -> ServiceError:
     )
 
 
-def _judged(response: httpx.Response) -> dict[str, Any]:
-    """Return the answer, or raise what the service refused for."""
-    try:
-        answer = response.json()
-    except ValueError:
-        answer = {"error": {"message": response.text[:200] or response.reason_phrase}}
-    if not response.is_success:
-        raise _error(response.status_code, answer.get("error", {}))
-    found: dict[str, Any] = answer
-    return found
-
-
-def _again(response: httpx.Response, pause: float) -> float:
-    """Return how long to wait before the next attempt: what the service asks for, or our own."""
-    asked = response.headers.get("retry-after", "")
-    return max(pause, min(LONGEST_PAUSE, float(asked))) if asked.isdigit() else pause
-
-
 def _headers(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def _unreachable(url: str, error: Exception) -> ServiceError:
-    return ServiceError(f"{url} does not answer ({error or type(error).__name__}); is it running?")
-
-
 class Client:
-    """Talks to a decision service.
+    """A blocking client of a decision service.
 
     Parameters
     ----------
     url : str
-        Where it listens.
+        Address of the service.
     key : str or None
-        The API key, if it needs one.
+        The API key, if the service needs one.
     timeout : float
-        Seconds an attempt may take.
+        Seconds that one attempt may take.
     attempts : int
         How often a request is sent at most.
     """
@@ -228,7 +228,7 @@ class Client:
     def __init__(
         self, url: str, *, key: str | None = None, timeout: float = 5.0, attempts: int = 6
     ) -> None:
-        self._url, self._pauses = url, _Pauses(attempts)
+        self._url, self._attempts = url, attempts
         self._http = httpx.Client(base_url=url, headers=_headers(key), timeout=timeout)
 
     def decide(
@@ -243,60 +243,58 @@ class Client:
         return _chosen(self._ask(_decision(user, arms, decision_id, options)))
 
     def reward(self, decision_id: str, value: float) -> dict[str, Any]:
-        """Tell what a decision was worth."""
+        """Send the reward of a decision."""
         return self._ask(_reward(decision_id, value))
 
     def activate(self, decision_id: str) -> dict[str, Any]:
-        """Let a decision that began inactive count."""
+        """Activate a decision that was made with ``active=False``."""
         return self._ask(_activation(decision_id))
 
     def observe(
         self, user: str, features: Sequence[float], reward: float, *, event_id: str | None = None
     ) -> dict[str, Any]:
-        """Tell of something that happened elsewhere."""
+        """Send an observation that did not come from a decision of the service."""
         return _only(self._ask(_observation(user, features, reward, event_id)))
 
     def user(self, user: str) -> dict[str, Any]:
-        """Return what is known of a user."""
+        """Return what the service knows about a user."""
         return self._ask(_question(user))
 
     def erase(self, user: str) -> dict[str, Any]:
-        """Have a user forgotten; None for what was told in an answer that was lost."""
+        """Erase a user; values of the answer are None if the first answer was lost."""
         return self._ask(_erasure(user))
 
     def models(self) -> dict[str, Any]:
-        """Return which tastes there are."""
-        return self._ask(_Ask("GET", "/v1/models"))
+        """Return the models, one per taste."""
+        return self._ask(_Request("GET", "/v1/models"))
 
     def changes(self, since: int = 0, *, epoch: int | None = None) -> dict[str, Any]:
-        """Return who has changed: the first after number `since`; pass on `next` and `epoch`."""
+        """Return the first changes after number `since`; pass its `next` and `epoch` next time."""
         return self._ask(_changes(since, epoch))
 
     def policy(self) -> dict[str, Any]:
-        """Return what serves, and how it is doing."""
-        return self._ask(_Ask("GET", "/v1/policy"))
+        """Return the policy that serves, its settings and its counters."""
+        return self._ask(_Request("GET", "/v1/policy"))
 
-    def _ask(self, ask: _Ask) -> dict[str, Any]:
-        lost = False
-        for pause in self._pauses:
+    def _ask(self, request: _Request) -> dict[str, Any]:
+        attempts = request.attempts(self._attempts, self._url)
+        pause = next(attempts)
+        while True:
+            time.sleep(pause)
             try:
-                response = self._http.request(ask.method, ask.path, json=ask.body)
-            except httpx.TransportError:
-                lost = True
-                time.sleep(pause)
-                continue
-            if not ask.may_pass(response):
-                return ask.judged(response, lost=lost)
-            lost = True
-            time.sleep(_again(response, pause))
-        try:
-            response = self._http.request(ask.method, ask.path, json=ask.body)
-            return ask.judged(response, lost=lost)
-        except httpx.TransportError as error:
-            raise _unreachable(self._url, error) from None
+                result: _Result = self._http.request(
+                    request.method, request.path, json=request.body
+                )
+            except httpx.TransportError as error:
+                result = error
+            try:
+                pause = attempts.send(result)
+            except StopIteration as done:
+                answer: dict[str, Any] = done.value
+                return answer
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> Client:
@@ -312,12 +310,12 @@ class Client:
 
 
 class AsyncClient:
-    """The same, to be awaited."""
+    """The same for asyncio: every method is awaited."""
 
     def __init__(
         self, url: str, *, key: str | None = None, timeout: float = 5.0, attempts: int = 6
     ) -> None:
-        self._url, self._pauses = url, _Pauses(attempts)
+        self._url, self._attempts = url, attempts
         self._http = httpx.AsyncClient(base_url=url, headers=_headers(key), timeout=timeout)
 
     async def decide(
@@ -332,60 +330,58 @@ class AsyncClient:
         return _chosen(await self._ask(_decision(user, arms, decision_id, options)))
 
     async def reward(self, decision_id: str, value: float) -> dict[str, Any]:
-        """Tell what a decision was worth."""
+        """Send the reward of a decision."""
         return await self._ask(_reward(decision_id, value))
 
     async def activate(self, decision_id: str) -> dict[str, Any]:
-        """Let a decision that began inactive count."""
+        """Activate a decision that was made with ``active=False``."""
         return await self._ask(_activation(decision_id))
 
     async def observe(
         self, user: str, features: Sequence[float], reward: float, *, event_id: str | None = None
     ) -> dict[str, Any]:
-        """Tell of something that happened elsewhere."""
+        """Send an observation that did not come from a decision of the service."""
         return _only(await self._ask(_observation(user, features, reward, event_id)))
 
     async def user(self, user: str) -> dict[str, Any]:
-        """Return what is known of a user."""
+        """Return what the service knows about a user."""
         return await self._ask(_question(user))
 
     async def erase(self, user: str) -> dict[str, Any]:
-        """Have a user forgotten; None for what was told in an answer that was lost."""
+        """Erase a user; values of the answer are None if the first answer was lost."""
         return await self._ask(_erasure(user))
 
     async def models(self) -> dict[str, Any]:
-        """Return which tastes there are."""
-        return await self._ask(_Ask("GET", "/v1/models"))
+        """Return the models, one per taste."""
+        return await self._ask(_Request("GET", "/v1/models"))
 
     async def changes(self, since: int = 0, *, epoch: int | None = None) -> dict[str, Any]:
-        """Return who has changed: the first after number `since`; pass on `next` and `epoch`."""
+        """Return the first changes after number `since`; pass its `next` and `epoch` next time."""
         return await self._ask(_changes(since, epoch))
 
     async def policy(self) -> dict[str, Any]:
-        """Return what serves, and how it is doing."""
-        return await self._ask(_Ask("GET", "/v1/policy"))
+        """Return the policy that serves, its settings and its counters."""
+        return await self._ask(_Request("GET", "/v1/policy"))
 
-    async def _ask(self, ask: _Ask) -> dict[str, Any]:
-        lost = False
-        for pause in self._pauses:
+    async def _ask(self, request: _Request) -> dict[str, Any]:
+        attempts = request.attempts(self._attempts, self._url)
+        pause = next(attempts)
+        while True:
+            await asyncio.sleep(pause)
             try:
-                response = await self._http.request(ask.method, ask.path, json=ask.body)
-            except httpx.TransportError:
-                lost = True
-                await asyncio.sleep(pause)
-                continue
-            if not ask.may_pass(response):
-                return ask.judged(response, lost=lost)
-            lost = True
-            await asyncio.sleep(_again(response, pause))
-        try:
-            response = await self._http.request(ask.method, ask.path, json=ask.body)
-            return ask.judged(response, lost=lost)
-        except httpx.TransportError as error:
-            raise _unreachable(self._url, error) from None
+                result: _Result = await self._http.request(
+                    request.method, request.path, json=request.body
+                )
+            except httpx.TransportError as error:
+                result = error
+            try:
+                pause = attempts.send(result)
+            except StopIteration as done:
+                answer: dict[str, Any] = done.value
+                return answer
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> AsyncClient:

@@ -10,7 +10,7 @@ from dyclu.service import schema
 from dyclu.service.disk.journal import Journal
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots, recover
 from dyclu.service.engine.engine import Engine, Reply
-from dyclu.service.engine.records import Line, encode
+from dyclu.service.engine.lines import Line, encode
 from dyclu.service.engine.state import State
 from dyclu.service.settings import TenantSettings
 
@@ -81,7 +81,7 @@ class Bench:
             return True
         gone = self.journal.append([encode(line) for line in made])
         self.engine.committed([line for line in made if line.seq not in gone])
-        self.engine.taken([line for line in made if line.seq in gone])
+        self.engine.left_out([line for line in made if line.seq in gone])
         return not gone
 
     def decide(self, *args: Any, **more: Any) -> schema.Decided:

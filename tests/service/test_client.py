@@ -26,7 +26,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield made
 
 
-def test_a_round(service: Running) -> None:
+def test_every_call_of_the_blocking_client_works(service: Running) -> None:
     with Client(service.url) as client:
         choice = client.decide("ana", ARMS, rank=True)
         assert choice.arm in ARMS
@@ -47,7 +47,7 @@ def test_a_round(service: Running) -> None:
         assert client.erase("ana")["erased_records"] == 5
 
 
-def test_a_round_that_is_awaited(service: Running) -> None:
+def test_every_call_of_the_async_client_works(service: Running) -> None:
     async def play() -> None:
         async with AsyncClient(service.url) as client:
             choices = await asyncio.gather(*(client.decide(f"u{i}", ARMS) for i in range(20)))
@@ -66,7 +66,7 @@ def test_a_round_that_is_awaited(service: Running) -> None:
     asyncio.run(play())
 
 
-def test_refusals_are_told(service: Running) -> None:
+def test_a_refusal_raises_an_error_with_status_and_field(service: Running) -> None:
     with Client(service.url) as client:
         with pytest.raises(ServiceError, match="2") as refused:
             client.decide("ana", {"a": [1.0, 2.0, 3.0]})
@@ -79,7 +79,7 @@ def test_refusals_are_told(service: Running) -> None:
         assert item.value.status == 422
 
 
-def test_an_id_is_one_part_of_the_path(service: Running) -> None:
+def test_special_characters_of_an_id_are_escaped_in_the_path(service: Running) -> None:
     with Client(service.url) as client:
         client.observe("zoe", [1, 0], 0.5)
         for ask in (client.erase, client.user):
@@ -99,7 +99,7 @@ def test_an_observation_is_sent_again_while_the_disk_is_busy(service: Running) -
     healed.join()
 
 
-def test_an_erasure_whose_answer_was_lost() -> None:
+def test_an_erasure_is_answered_although_its_first_answer_was_lost() -> None:
     lost = iter([True])
 
     def answer(_: httpx.Request) -> httpx.Response:
@@ -114,7 +114,7 @@ def test_an_erasure_whose_answer_was_lost() -> None:
         assert client.erase("ana")["user"] == "ana"
 
 
-def test_nobody_there() -> None:
+def test_an_unreachable_service_raises_an_error() -> None:
     with (
         Client("http://127.0.0.1:9", attempts=2) as client,
         pytest.raises(ServiceError, match="does not answer"),
@@ -146,7 +146,7 @@ class Moody(BaseHTTPRequestHandler):
         pass
 
 
-def test_the_same_request_is_sent_until_it_is_taken() -> None:
+def test_the_same_request_is_sent_again_until_it_succeeds() -> None:
     server = HTTPServer(("127.0.0.1", 0), Moody)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -161,7 +161,7 @@ def test_the_same_request_is_sent_until_it_is_taken() -> None:
     assert len(set(Moody.bodies)) == 1
 
 
-def test_a_restart_is_survived(tmp_path: Path) -> None:
+def test_a_reward_is_sent_again_until_a_restarted_service_answers(tmp_path: Path) -> None:
     with process(tmp_path, "--dim=2") as (first, url), Client(url, attempts=10) as client:
         choice = client.decide("ana", ARMS)
         first.kill()

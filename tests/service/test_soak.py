@@ -14,7 +14,9 @@ from tests.service.engine.test_engine_machine import MEMORY
 
 
 @pytest.mark.parametrize("policy", ["linucb", "atlas"])
-def test_what_is_kept_is_flat(tmp_path: Path, policy: str) -> None:
+def test_memory_stays_constant_while_decisions_are_rewarded_or_expire(
+    tmp_path: Path, policy: str
+) -> None:
     """Half of the decisions are rewarded, half expire; users and pending decisions are as many."""
     rounds = 600
     folder = MEMORY / f"soak-{tmp_path.name}" if MEMORY.is_dir() else tmp_path
@@ -49,6 +51,6 @@ def test_what_is_kept_is_flat(tmp_path: Path, policy: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["linucb", "atlas"])
-def test_the_process_does_not_grow(tmp_path: Path, policy: str) -> None:
+def test_the_memory_of_the_process_stays_constant_under_load(tmp_path: Path, policy: str) -> None:
     """The real one, under load, seen from outside: what `make soak` does."""
     assert soak(ROUNDS, tmp_path, f"--policy={policy}").growth < MOST_GROWTH

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS
-from dyclu.service.engine.records import encode
+from dyclu.service.engine.lines import encode
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal
-from dyclu.service.tenant import SWEEP, Tenant
+from dyclu.service.tenant import EXPIRE_EVERY, Tenant
 from tests.service.disk.test_erasure import observe, started, tenant
 
 
@@ -55,7 +55,7 @@ def test_a_snapshot_ahead_of_the_journal_is_never_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("error", "ends"), [(MemoryError, True), (ZeroDivisionError, False)])
-def test_only_what_no_replay_could_learn_is_left_out(
+def test_only_errors_that_recur_in_a_replay_skip_a_reward(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], ends: bool
 ) -> None:
     async def play() -> None:
@@ -75,7 +75,7 @@ def test_only_what_no_replay_could_learn_is_left_out(
     asyncio.run(play())
 
 
-def test_a_kill_amid_an_erasure_leaves_no_snapshot_that_remembers(tmp_path: Path) -> None:
+def test_a_kill_during_an_erasure_leaves_no_snapshot_with_the_user(tmp_path: Path) -> None:
     async def play() -> None:
         served = await started(tmp_path)
         await observe(served, "ana", 3)
@@ -96,7 +96,7 @@ def test_a_kill_amid_an_erasure_leaves_no_snapshot_that_remembers(tmp_path: Path
     asyncio.run(play())
 
 
-def test_what_was_replayed_at_the_start_is_not_yet_saved(tmp_path: Path) -> None:
+def test_lines_replayed_at_the_start_are_saved_by_the_next_snapshot(tmp_path: Path) -> None:
     async def play() -> None:
         served = await started(tmp_path)
         await observe(served, "ana", 3)
@@ -122,7 +122,7 @@ async def cleared(served: Tenant) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_snapshots_that_cannot_be_listed_are_told_and_go_once_they_can(tmp_path: Path) -> None:
+def test_snapshots_that_cannot_be_listed_are_reported_and_removed_later(tmp_path: Path) -> None:
     """The erasure is made by then: it is answered, and what remembers goes as soon as it can."""
 
     async def play() -> None:
@@ -136,7 +136,7 @@ def test_snapshots_that_cannot_be_listed_are_told_and_go_once_they_can(tmp_path:
         assert served.saved == 0
         (told,) = Window(served).policy().warnings
         assert "snapshots cannot be read (Not a directory)" in told
-        await asyncio.sleep(2 * SWEEP)
+        await asyncio.sleep(2 * EXPIRE_EVERY)
         assert Window(served).policy().warnings == [told]
         folder.unlink()
         aside.rename(folder)
@@ -147,7 +147,7 @@ def test_snapshots_that_cannot_be_listed_are_told_and_go_once_they_can(tmp_path:
     asyncio.run(play())
 
 
-def test_a_snapshot_that_cannot_be_removed_holds_up_no_other_and_goes_later(
+def test_a_snapshot_that_cannot_be_removed_is_removed_later_and_others_at_once(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:

@@ -25,7 +25,7 @@ def reward(http: httpx.Client, id: str) -> httpx.Response:
     return http.post(f"/v1/decisions/{id}/reward", json={"value": 0.5})
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_requests_until_there_is_space(tmp_path: Path) -> None:
     """Files may grow no further: the same errors as a full disk, and it can be lifted again."""
     with process(tmp_path, "--dim=2") as (child, url), httpx.Client(base_url=url) as http:
         decide(http, "before")
@@ -82,7 +82,9 @@ def earlier(folder: Path) -> Bench:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_disk_that_is_full_at_the_start(tmp_path: Path, killed: bool) -> None:
+def test_a_service_started_on_a_full_disk_serves_once_there_is_space(
+    tmp_path: Path, killed: bool
+) -> None:
     """What is known is shown, nothing is accepted, and it heals."""
     bench = earlier(tmp_path)
     if not killed:
@@ -105,7 +107,7 @@ def test_a_disk_that_is_full_at_the_start(tmp_path: Path, killed: bool) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_disk_so_full_that_nothing_can_be_opened_is_told_in_a_line(
+def test_a_disk_too_full_to_open_a_journal_is_reported_in_one_line(
     tmp_path: Path, known: bool
 ) -> None:
     if known:
@@ -121,7 +123,7 @@ def test_a_disk_so_full_that_nothing_can_be_opened_is_told_in_a_line(
         assert decide(http, "after").status_code == 200
 
 
-def test_a_read_only_disk(tmp_path: Path) -> None:
+def test_a_read_only_disk_refuses_requests_until_it_is_writable(tmp_path: Path) -> None:
     with running(told(tmp_path)) as made:
         made.decide("ana", decision_id="before")
         journal = made.service.tenants["default"]._journal
@@ -134,7 +136,7 @@ def test_a_read_only_disk(tmp_path: Path) -> None:
         assert made.reward("before", 2.0).json()["value"] == 2.0
 
 
-def test_a_commit_that_was_made_although_it_reported_an_error(
+def test_a_line_is_applied_if_its_commit_succeeded_but_reported_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line is in the journal after all: what is served must follow from it."""
@@ -156,7 +158,7 @@ def test_a_commit_that_was_made_although_it_reported_an_error(
         assert made.service.tenants["default"].state.total.version == 1
 
 
-def test_a_decision_that_was_made_although_the_disk_reported_an_error_counts_once(
+def test_a_decision_counts_once_if_its_commit_reported_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(told(tmp_path)) as made:
@@ -174,10 +176,10 @@ def test_a_decision_that_was_made_although_the_disk_reported_an_error_counts_onc
         assert made.decide("ana", decision_id="d1").status_code == 200
         assert len(tenant.state.pending) == 1
         # Below none, more could be pending than the limit says.
-        assert tenant.engine._flights.decisions == 0
+        assert tenant.engine._in_flight.decisions == 0
 
 
-def test_an_erasure_that_was_made_although_it_reported_an_error(
+def test_an_erasure_is_completed_if_its_commit_reported_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(told(tmp_path)) as made:
@@ -201,7 +203,7 @@ def test_an_erasure_that_was_made_although_it_reported_an_error(
         assert made.http.delete("/v1/users/ana").status_code == 404
 
 
-def test_a_stop_drains_and_takes_a_snapshot(tmp_path: Path) -> None:
+def test_a_stop_writes_everything_and_takes_a_snapshot(tmp_path: Path) -> None:
     with process(tmp_path, "--dim=2") as (child, url), httpx.Client(base_url=url) as http:
         for i in range(5):
             decide(http, f"d{i}")
@@ -230,7 +232,7 @@ def children(pid: int) -> list[int]:
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_a_snapshot_under_way_ends_with_a_service_that_is_killed(tmp_path: Path) -> None:
+def test_killing_the_service_ends_its_snapshot_process(tmp_path: Path) -> None:
     """Nobody waits for it any more, and it must not write beside the next service."""
     (tmp_path / "s.toml").write_text("snapshot_every = 0.05\n")
     flags = ("--dim=2", f"--config={tmp_path / 's.toml'}")
@@ -245,7 +247,7 @@ def test_a_snapshot_under_way_ends_with_a_service_that_is_killed(tmp_path: Path)
     assert not list((tmp_path / "data/default/snapshots").glob("*.state"))
 
 
-def test_a_state_that_no_longer_follows_ends_the_service(
+def test_a_line_that_cannot_be_applied_ends_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Better a new start than answers that the journal does not explain."""
@@ -259,7 +261,7 @@ def test_a_state_that_no_longer_follows_ends_the_service(
         monkeypatch.undo()
 
 
-def test_what_goes_on_by_itself_survives_a_failure(
+def test_background_tasks_continue_after_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running(told(tmp_path, reward_wait=0.1, default_reward=0.0)) as made:
@@ -277,7 +279,7 @@ def test_what_goes_on_by_itself_survives_a_failure(
     assert "it is tried again" in caplog.text
 
 
-def test_a_damaged_journal_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_damaged_journal_is_reported(tmp_path: Path) -> None:
     with running(told(tmp_path)) as made:
         rows = [{"user": f"u{i}", "features": [1.0, 0.5], "reward": 1.0} for i in range(900)]
         made.http.post("/v1/observations", json={"observations": rows})

@@ -1,7 +1,7 @@
 """The commands ``dyclu serve | key | replay | export | loadtest``; `dyclu.cli` mounts them.
 
-What a command needs is imported when it runs: without the extra ``service`` they say so, and
-``dyclu --help`` answers at once.
+What a command needs is imported when it runs: so ``dyclu --help`` is fast, and without the extra
+``service`` a command says that it is missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Config = Annotated[
 
 
 def mount(app: typer.Typer, manners: Callable[[], Any]) -> None:
-    """Add the commands to the command line; `manners` decorates each of them."""
+    """Add the commands to the command line; `manners` decorates each of them (see `dyclu.cli`)."""
     for command in (serve, key, replay, export, loadtest):
         app.command()(manners()(_with_extra()(command)))
 
@@ -52,11 +52,11 @@ def serve(
         typer.Option(help="Folder for journals and snapshots.", show_default="dyclu-data"),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Which policy serves.", show_default="atlas")
+        str | None, typer.Option(help="The policy that serves.", show_default="atlas")
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Number of features of an arm.")] = None,
     options: Annotated[
-        str | None, typer.Option(help="What it is made with: noise=0.1,window=30", metavar="LIST")
+        str | None, typer.Option(help="Options of the policy: noise=0.1,window=30", metavar="LIST")
     ] = None,
     mode: Annotated[
         str | None,
@@ -65,22 +65,23 @@ def serve(
         ),
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="Share of decisions taken at random.", show_default="0")
+        float | None, typer.Option(help="Share of decisions with a random arm.", show_default="0")
     ] = None,
     reward_wait: Annotated[
-        float | None, typer.Option(help="Seconds a reward is waited for.", show_default="86400")
+        float | None,
+        typer.Option(help="Seconds in which a reward is accepted.", show_default="86400"),
     ] = None,
     default_reward: Annotated[
-        float | None, typer.Option(help="Learnt of decisions without a reward.")
+        float | None, typer.Option(help="Reward that is learnt for a decision that got none.")
     ] = None,
     log_arms: Annotated[
         bool | None, typer.Option("--log-arms", help="Keep all offered arms in the journal.")
     ] = None,
 ) -> None:
-    """Serve decisions over HTTP; nothing acknowledged is ever lost.
+    """Serve decisions over HTTP; what was answered is on disk.
 
     Settings come from flags, then from variables (DYCLU_PORT), then from a TOML file. Several
-    tenants, keys and limits are set up in the file. Stop it with Ctrl-C or SIGTERM, or kill it.
+    tenants, keys and limits are set in the file. Stop it with Ctrl-C or SIGTERM.
     """
     from dyclu.service.http.serve import serve as run
     from dyclu.service.settings import described, settings
@@ -116,23 +117,23 @@ def key(
 def replay(
     journal: Annotated[Path, typer.Argument(help="journal.db of a tenant.")],
     policy: Annotated[
-        str | None, typer.Option(help="Another policy.", show_default="the same")
+        str | None, typer.Option(help="Policy to compare with.", show_default="the same")
     ] = None,
     options: Annotated[
-        str | None, typer.Option(help="What it is made with: noise=0.1,window=30", metavar="LIST")
+        str | None, typer.Option(help="Options of the policy: noise=0.1,window=30", metavar="LIST")
     ] = None,
     save: Annotated[
-        Path | None, typer.Option(help="Save what it has learnt.", metavar="FILE")
+        Path | None, typer.Option(help="Save the policy after the replay.", metavar="FILE")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document instead.")
     ] = False,
 ) -> None:
-    """Let another policy live through a journal, and tell what would have changed.
+    """Replay a journal with another policy, and compare it with the one that served.
 
-    Compares errors of prediction and changes noticed. Where all offered arms were kept
-    (--log-arms), also how often it would have chosen the same, and what that would have earned.
-    Reads only; the service may go on.
+    Compares errors of prediction and noticed changes. If all offered arms were kept (--log-arms),
+    also how often both choose the same arm, and the estimated mean reward. Only reads; the service
+    may be running.
     """
     import json
 
@@ -165,8 +166,8 @@ def export(
 ) -> None:
     """Write decisions and rewards as a table, CSV or Parquet.
 
-    One row per decision or observation, with its reward if there is one yet. Reads only; the
-    service may go on.
+    One row per decision or observation, with its reward if there is one. Only reads; the service
+    may be running.
     """
     from dyclu.service.disk.journal import JournalReader
     from dyclu.service.tools.export import export as run
@@ -178,34 +179,32 @@ def export(
 
 
 def loadtest(
-    url: Annotated[
-        str, typer.Argument(help="Where the service listens.")
-    ] = "http://127.0.0.1:8321",
-    users: Annotated[int, typer.Option(help="How many users there are.", min=1)] = 1000,
-    tastes: Annotated[int, typer.Option(help="How many tastes they share.", min=1)] = 10,
-    arms: Annotated[int, typer.Option(help="Arms offered at a time.", min=1, max=500)] = 10,
+    url: Annotated[str, typer.Argument(help="Address of the service.")] = "http://127.0.0.1:8321",
+    users: Annotated[int, typer.Option(help="Number of users.", min=1)] = 1000,
+    tastes: Annotated[int, typer.Option(help="Number of tastes.", min=1)] = 10,
+    arms: Annotated[int, typer.Option(help="Arms per decision.", min=1, max=500)] = 10,
     noise: Annotated[float, typer.Option(help="Standard deviation of the rewards.", min=0)] = 0.1,
-    clients: Annotated[int, typer.Option(help="Connections at the same time.", min=1)] = 64,
-    seconds: Annotated[float, typer.Option(help="How long.", min=0.1)] = 10.0,
+    clients: Annotated[int, typer.Option(help="Number of connections.", min=1)] = 64,
+    seconds: Annotated[float, typer.Option(help="Duration.", min=0.1)] = 10.0,
     rate: Annotated[
         float | None,
-        typer.Option(help="Rounds begun per second.", show_default="as many as are answered"),
+        typer.Option(help="Rounds per second.", show_default="as many as are answered"),
     ] = None,
     rewarded: Annotated[
         float, typer.Option(help="Share of decisions that are rewarded.", min=0, max=1)
     ] = 1.0,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same population.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same users.", min=0)] = 0,
     key: Annotated[
-        str | None, typer.Option(help="API key, if it needs one.", envvar="DYCLU_KEY")
+        str | None, typer.Option(help="API key, if the service needs one.", envvar="DYCLU_KEY")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document instead.")
     ] = False,
 ) -> None:
-    """Put a running service under load, and tell how it was served.
+    """Run a load test against a running service; report latencies and regret.
 
-    A simulated population asks for decisions and rewards them. Use a service with a folder of its
-    own: what is learnt is as durable as everything else.
+    Simulated users ask for decisions and reward them. Use a service with its own data folder: it
+    learns from these rewards, and they stay in its journal.
     """
     import asyncio
     import json
@@ -226,7 +225,7 @@ def loadtest(
 
 @contextmanager
 def _bar(name: str, total: float) -> Iterator[Callable[[float], None]]:
-    """Show on stderr how far something has come."""
+    """Show a progress bar on stderr."""
     from rich.console import Console
     from rich.progress import Progress
 

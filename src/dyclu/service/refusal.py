@@ -1,11 +1,11 @@
-"""`Refusal`: everything the service answers that is not what was asked for."""
+"""`Refusal`: the error of a request that the service does not carry out; has an HTTP status."""
 
 from __future__ import annotations
 
 from dyclu.errors import DycluError
 
 
-class Refusal(DycluError):  # noqa: N818 - reads as what it is
+class Refusal(DycluError):  # noqa: N818 - not an error of ours
     """A request that is not carried out, and why.
 
     Attributes
@@ -13,9 +13,9 @@ class Refusal(DycluError):  # noqa: N818 - reads as what it is
     status : int
         The HTTP status.
     code : str
-        One word for programs; the message is for people.
+        A word that programs can compare; the message is for people.
     field : str or None
-        Which part of the request is at fault.
+        The part of the request that is wrong.
     retry_after : int or None
         Seconds after which the same request may succeed.
 

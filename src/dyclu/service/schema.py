@@ -1,7 +1,7 @@
-"""What goes over the wire: the types that validate, and that the OpenAPI document is made from.
+"""Types of requests and answers: they validate JSON, and the OpenAPI document is made from them.
 
-Requests forbid fields nobody knows. `texts` counts the JSON strings, keys and values, that a
-request must have been written with; a body with more of them said something twice (`reading`).
+Requests with unknown fields are refused. `string_count` is the number of JSON strings, keys and
+values, in a request; a body with more of them gives a field twice (`http.bodies.Reader`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 LONGEST_ID = 128
 ID = r"^[A-Za-z0-9_][A-Za-z0-9_.:@+=~-]*(?!\n)$"
-"""Ids are opaque: letters, digits and a little punctuation; no slash, no space, no markup.
+"""Pattern of an id: letters, digits and some punctuation; no slash, no space, no markup.
 
-A dollar alone would let a line's end through.
+A ``$`` alone would accept a newline at the end.
 """
 
 Id = Annotated[
@@ -33,7 +33,7 @@ Mode = Literal["online", "shadow"]
 
 
 class Arm(Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that may be chosen."""
+    """An arm that may be chosen."""
 
     id: Id
     features: Features
@@ -49,20 +49,20 @@ class DecisionRequest(Struct, frozen=True, forbid_unknown_fields=True):
     rank: bool | UnsetType = UNSET
     chosen: Id | UnsetType = UNSET
 
-    def texts(self) -> int:
-        """Return how many JSON strings this takes."""
+    def string_count(self) -> int:
+        """Return the number of JSON strings in this request."""
         named = (self.decision_id is not UNSET) + (self.chosen is not UNSET)
         flags = (self.active is not UNSET) + (self.rank is not UNSET)
         return 3 + 3 * len(self.arms) + 2 * named + flags
 
 
 class RewardRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the chosen arm was worth."""
+    """The reward of the chosen arm."""
 
     value: float
 
-    def texts(self) -> int:
-        """Return how many JSON strings this takes."""
+    def string_count(self) -> int:
+        """Return the number of JSON strings in this request."""
         return 1
 
 
@@ -72,52 +72,52 @@ class NamedReward(Struct, frozen=True, forbid_unknown_fields=True):
     decision_id: Id
     value: float
 
-    def texts(self) -> int:
-        """Return how many JSON strings this takes."""
+    def string_count(self) -> int:
+        """Return the number of JSON strings in this request."""
         return 3
 
 
 class Observation(Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that happened without being asked for here: a line of a log."""
+    """An observation that did not come from a decision of the service, such as a line of a log."""
 
     user: Id
     features: Features
     reward: float
     event_id: Id | UnsetType = UNSET
 
-    def texts(self) -> int:
-        """Return how many JSON strings this takes."""
+    def string_count(self) -> int:
+        """Return the number of JSON strings in this request."""
         return 4 + 2 * (self.event_id is not UNSET)
 
 
 class DecisionBatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """Several decisions in one call; each is answered for itself."""
+    """Several decisions in one call; each is answered separately."""
 
     decisions: Annotated[list[DecisionRequest], Meta(min_length=1)]
 
-    def texts(self) -> int:
-        """Return how many JSON strings this takes."""
-        return 1 + sum(one.texts() for one in self.decisions)
+    def string_count(self) -> int:
+        """Return the number of JSON strings in this request."""
+        return 1 + sum(one.string_count() for one in self.decisions)
 
 
 class RewardBatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """Several rewards in one call; each is answered for itself."""
+    """Several rewards in one call; each is answered separately."""
 
     rewards: Annotated[list[NamedReward], Meta(min_length=1)]
 
-    def texts(self) -> int:
-        """Return how many JSON strings this takes."""
-        return 1 + sum(one.texts() for one in self.rewards)
+    def string_count(self) -> int:
+        """Return the number of JSON strings in this request."""
+        return 1 + sum(one.string_count() for one in self.rewards)
 
 
 class ObservationBatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """Lines of a log, learnt in this order; each is answered for itself."""
+    """Lines of a log, learnt in this order; each is answered separately."""
 
     observations: Annotated[list[Observation], Meta(min_length=1)]
 
-    def texts(self) -> int:
-        """Return how many JSON strings this takes."""
-        return 1 + sum(one.texts() for one in self.observations)
+    def string_count(self) -> int:
+        """Return the number of JSON strings in this request."""
+        return 1 + sum(one.string_count() for one in self.observations)
 
 
 Request = DecisionRequest | RewardRequest | DecisionBatch | RewardBatch | ObservationBatch
@@ -140,10 +140,10 @@ class Refused(Struct, frozen=True):
 class Decided(Struct, frozen=True, omit_defaults=True, tag_field="status", tag="decided"):
     """The arm to offer. Ask again with the same `decision_id` and the answer is the same.
 
-    `version` is the number of rewards that had been learnt; `model` is the model the user is on, or
-    the data their own rewards go to, where the policy has such ids; `propensity` is the chance this
-    arm had. In shadow mode `arm` is what the service would have chosen, `chosen` what the caller
-    did.
+    `version` is the number of rewards that had been learnt. `model` is the id of the user's model
+    or segment, if the policy has such ids. `propensity` is the probability with which this arm was
+    chosen. In shadow mode `arm` is what the service would have chosen, `chosen` what the caller
+    chose.
     """
 
     decision_id: str
@@ -169,7 +169,7 @@ class Rewarded(Struct, frozen=True, tag_field="status", tag="rewarded"):
 
 
 class Activated(Struct, frozen=True, tag_field="status", tag="active"):
-    """The decision counts from now on; a reward is waited for until `expires`."""
+    """The decision is active; a reward is accepted until `expires`."""
 
     decision_id: str
     expires: float
@@ -208,10 +208,10 @@ class ObservationResults(Struct, frozen=True):
 
 
 class ChangeView(Struct, frozen=True):
-    """A user has changed: they were on `before`, from then on they are on `after`.
+    """A user has changed, from model or segment `before` to `after`.
 
-    `at` is the time; `certainty` is at least the chance that it was no false alarm, where the
-    policy can tell.
+    `at` is the time; `certainty` is a lower bound of the probability that the change is real, if
+    the policy gives one.
     """
 
     number: int
@@ -225,8 +225,8 @@ class ChangeView(Struct, frozen=True):
 class Changes(Struct, frozen=True):
     """Changes in their order; ask again with ``since=next`` for those that follow.
 
-    There are more as long as `next` is less than `latest`. Those before `oldest` are no longer
-    kept. Numbers mean the same within one `epoch`; when the policy is made anew, another begins.
+    There are more as long as `next` is less than `latest`. Changes before `oldest` are no longer
+    kept. Numbers are valid within one `epoch`; a new epoch begins when the policy is rebuilt.
     """
 
     epoch: int
@@ -237,9 +237,9 @@ class Changes(Struct, frozen=True):
 
 
 class SegmentView(Struct, frozen=True):
-    """A user's observations between two changes; times count rewards of all users.
+    """A user's observations between two changes; times are counted in rewards of all users.
 
-    `id` is the data these observations went to, or the model the user was on.
+    `id` is that of the segment, or of the model the user was on.
     """
 
     id: int | None
@@ -249,14 +249,14 @@ class SegmentView(Struct, frozen=True):
 
 
 class BeliefView(Struct, frozen=True):
-    """How likely it is that a user follows a model; null means none that is known yet."""
+    """The probability that a user follows a model; model null means a taste not seen before."""
 
     model: int | None
     probability: float
 
 
 class UserView(Struct, frozen=True):
-    """What is known of a user."""
+    """What the service knows about a user."""
 
     user: str
     decisions: int
@@ -272,7 +272,7 @@ class UserView(Struct, frozen=True):
 
 
 class Erased(Struct, frozen=True):
-    """The user's lines of the journal are gone; the policy is being made anew without them."""
+    """The user's lines of the journal are removed; the policy is being rebuilt without them."""
 
     user: str
     erased_records: int
@@ -280,7 +280,7 @@ class Erased(Struct, frozen=True):
 
 
 class ModelView(Struct, frozen=True):
-    """Users with one taste; `x`, `y` place it on the map so that alike models are close."""
+    """A model and its number of users; similar models have close positions `x`, `y` on the map."""
 
     id: int
     users: int
@@ -291,7 +291,7 @@ class ModelView(Struct, frozen=True):
 
 
 class Models(Struct, frozen=True):
-    """The largest models; `users_elsewhere` follow none of these."""
+    """The largest models; `users_elsewhere` is the number of users on none of these."""
 
     version: int
     total: int
@@ -300,7 +300,7 @@ class Models(Struct, frozen=True):
 
 
 class PolicyView(Struct, frozen=True):
-    """What serves, and how it is doing."""
+    """The policy that serves, its settings and its counters."""
 
     tenant: str
     policy: str
@@ -320,7 +320,7 @@ class PolicyView(Struct, frozen=True):
 
 
 class Bucket(Struct, frozen=True):
-    """What happened in one stretch of time, beginning at `at`."""
+    """What happened in one second or minute, beginning at `at`."""
 
     at: float
     decisions: int
@@ -330,7 +330,7 @@ class Bucket(Struct, frozen=True):
 
 
 class Activity(Struct, frozen=True):
-    """The last ten minutes by the second and the last day by the minute, as far as any came."""
+    """The last ten minutes by second and the last day by minute; without those that are empty."""
 
     now: float
     seconds: list[Bucket]

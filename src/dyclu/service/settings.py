@@ -1,4 +1,4 @@
-"""Settings: from flags, the environment and a TOML file, in that order.
+"""Settings, from flags, environment variables and a TOML file; flags win, then variables.
 
 ::
 
@@ -9,15 +9,15 @@
     [tenants.shop]
     dim = 25
     policy = "atlas"                # any of `dyclu.policies.names()`
-    options = {alpha = 0.25}        # what the policy is made with
+    options = {alpha = 0.25}        # options of the policy
     epsilon = 0.05
 
     [[tenants.shop.keys]]
     digest = "sha256:..."           # `dyclu key` prints a new key and this line
     role = "read-write"
 
-The variable of a setting is its name in capitals after ``DYCLU_``: ``DYCLU_PORT``. Flags and
-variables that speak of one tenant (``--policy``, ``DYCLU_DIM``) mean the tenant ``default``.
+The variable of a setting is ``DYCLU_`` and its name in capitals: ``DYCLU_PORT``. Flags and
+variables of a tenant's settings (``--policy``, ``DYCLU_DIM``) are for the tenant ``default``.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from dyclu.service.schema import ID, Mode, Role
 from dyclu.service.spec import PolicySpec
 
 DEFAULT = "default"
-TAKEN = frozenset({"lock", "lost+found"})
-"""Names in the data folder that are no tenant's: our lock, and what file systems put there."""
+RESERVED_NAMES = frozenset({"lock", "lost+found"})
+"""Names in the data folder that a tenant cannot have: our lock, and a file system's folder."""
 
 LIVE_KEYS = 2
-"""Keys of one role that a tenant may have: the one in use and the one it is replaced by."""
+"""Keys per role that a tenant may have: the present one and its replacement."""
 
 Whole = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 
 
 class Key(Struct, frozen=True, forbid_unknown_fields=True):
-    """A key by its digest; the key itself is nowhere."""
+    """The digest of a key and its role; the key itself is not stored."""
 
     digest: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
     role: Role
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is refused as too much."""
+    """Limits; a request beyond one of them is refused."""
 
     max_arms: Whole = 1000
     max_ranked: Whole = 100
@@ -68,7 +68,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """One tenant: its policy, how it decides, and who may ask."""
+    """Settings of one tenant: policy, mode, limits and keys."""
 
     dim: Annotated[int, Meta(ge=1, le=10_000)]
     policy: str = "atlas"
@@ -82,12 +82,12 @@ class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keys: list[Key] = []
 
     def spec(self) -> PolicySpec:
-        """Return which policy serves."""
+        """Return the policy that serves."""
         return PolicySpec(self.policy, self.dim, self.options)
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything `dyclu serve` can be told.
+    """All settings of `dyclu serve`.
 
     Examples
     --------
@@ -148,7 +148,7 @@ _OF_TENANT = frozenset(TenantSettings.__struct_fields__) - {"limits"}
 def settings(
     flags: Mapping[str, Any], *, environment: Mapping[str, str], file: Path | None = None
 ) -> Settings:
-    """Return the settings; what is None among the flags was not given."""
+    """Return the settings; a flag that is None was not given."""
     told: dict[str, Any] = _from_file(file) if file else {}
     variables = {
         name: environment[f"DYCLU_{name.upper()}"]
@@ -156,7 +156,7 @@ def settings(
         if f"DYCLU_{name.upper()}" in environment
     }
     for layer in (variables, {k: v for k, v in flags.items() if v is not None}):
-        told = _over(told, layer)
+        told = _merged(told, layer)
     try:
         return msgspec.convert(told, Settings, strict=False)
     except msgspec.ValidationError as error:
@@ -172,13 +172,13 @@ def _from_file(file: Path) -> dict[str, Any]:
         raise FileError(f"{file} is not TOML ({error})") from None
 
 
-def _over(told: dict[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with those of a layer laid over them."""
+def _merged(told: dict[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with those of `layer` replaced."""
     for name in layer:
         if name not in _OF_SERVICE | _OF_TENANT:
             raise OptionError(f"setting {name} is not known")
     service = {name: value for name, value in layer.items() if name in _OF_SERVICE}
-    tenant = {name: _plain(name, value) for name, value in layer.items() if name in _OF_TENANT}
+    tenant = {name: _parsed(name, value) for name, value in layer.items() if name in _OF_TENANT}
     told = {**told, **service}
     tenants = told.get("tenants", {})
     if tenant:
@@ -191,7 +191,7 @@ def _over(told: dict[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
     return {**told, "tenants": tenants}
 
 
-def _plain(name: str, value: Any) -> Any:
+def _parsed(name: str, value: Any) -> Any:
     """Return options (``noise=0.1,window=30``) and keys (``digest role, ...``) as tables."""
     if name == "options" and isinstance(value, str):
         return as_options(value)
@@ -216,7 +216,7 @@ def as_options(text: str) -> dict[str, Any]:
 
 
 def described(told: Settings) -> list[str]:
-    """Return the settings as lines to print; keys are shown by the beginning of their digest."""
+    """Return the settings as lines to print; keys by the beginning of their digests."""
     lines = [f"{name} = {getattr(told, name)}" for name in sorted(_OF_SERVICE)]
     for name, tenant in told.tenants.items():
         keys = ", ".join(f"{key.digest[:15]}… {key.role}" for key in tenant.keys)
@@ -228,12 +228,12 @@ def described(told: Settings) -> list[str]:
 
 
 def _check_names(names: Iterable[str]) -> None:
-    # The name becomes a folder's, perhaps on a disk where capitals are small letters too.
+    # The name becomes a folder's, and some file systems ignore case.
     folders: dict[str, str] = {}
     for name in names:
         if len(name) > 64 or not re.fullmatch(ID, name):
             raise OptionError(f"tenant {name!r}: expected a short name of letters, digits, _ and -")
-        if name.lower() in TAKEN:
+        if name.lower() in RESERVED_NAMES:
             raise OptionError(f"tenant {name!r}: this name is taken; choose another")
         if (other := folders.setdefault(name.lower(), name)) != name:
             raise OptionError(f"tenants {other!r} and {name!r} could be one folder; rename one")

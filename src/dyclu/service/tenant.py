@@ -1,4 +1,4 @@
-"""`Tenant`: one policy, its journal, its snapshots, its engine; nothing shared with others."""
+"""`Tenant`: one policy with its engine, journal and snapshots; tenants share nothing."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from dyclu.service import schema
 from dyclu.service.disk.commit import Committer, unavailable
 from dyclu.service.disk.journal import Journal, JournalReader
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots, recover
-from dyclu.service.engine.choosing import ranking
-from dyclu.service.engine.engine import Engine, InFlight, Reply
-from dyclu.service.engine.judging import judged_arms
-from dyclu.service.engine.records import encode
+from dyclu.service.engine.checks import checked_arms
+from dyclu.service.engine.engine import Engine, MustWait, Reply
+from dyclu.service.engine.exploration import ranking
+from dyclu.service.engine.lines import encode
 from dyclu.service.engine.state import State
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import TenantSettings
@@ -33,26 +33,26 @@ from dyclu.storage import make_folder, sync_folder
 
 LOG = logging.getLogger("dyclu.service")
 
-SWEEP = 0.5
-"""Seconds between looks at which decisions have expired."""
+EXPIRE_EVERY = 0.5
+"""Seconds between two checks for overdue decisions."""
 
 REPLAYED, FEW = 100, 20
-"""Lines that a policy which is made anew learns at a time, and the last of them without a pause."""
+"""Lines that a rebuild replays at a time, and how many of the last it replays without a pause."""
 
 SLICE = 0.005
-"""Seconds that a ranking takes at a time, between which other requests are served."""
+"""Seconds for which a ranking is computed before other requests get a turn."""
 
 WORTH_A_SNAPSHOT = 100
-"""Lines since the last snapshot below which no other is made."""
+"""Lines since the last snapshot that are needed for another one."""
 
 ATTEMPTS = 50
-"""How often a request waits for others that are about the same id."""
+"""How often a request waits for other requests with the same id, at most."""
 
 A = TypeVar("A")
 
 
 def new_id(at: int) -> str:
-    """Return an id nobody else will choose; later ones sort behind earlier ones."""
+    """Return a unique id; ids sort by time."""
     return f"{at:014x}-{secrets.token_hex(8)}"
 
 
@@ -78,7 +78,7 @@ class Tenant:
         self._facts = self._reader.facts()
         self.snapshots = Snapshots(folder / SNAPSHOTS, self._spec)
         self.snapshots.sweep()
-        # Whoever erased somebody may have been killed before their snapshots were gone.
+        # The process may have been killed after an erasure, before old snapshots were removed.
         self.snapshots.discard_other_epochs(self._facts.epoch)
         state = self._recovered()
         self.engine = Engine(
@@ -93,8 +93,8 @@ class Tenant:
         self.batches = self.batched = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._ranking = asyncio.Lock()
-        self._erased, self._rebuilt = asyncio.Event(), asyncio.Event()
-        self._leaving: list[str] = []
+        self._erasure, self._rebuilt = asyncio.Event(), asyncio.Event()
+        self._erased_users: list[str] = []
         self._epoch = self._built = self._facts.epoch
         self.saved = self.snapshots.used
 
@@ -110,26 +110,26 @@ class Tenant:
 
     @property
     def state(self) -> State:
-        """What the tenant has learnt."""
+        """The state after all lines that are on disk."""
         return self.engine.state
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing can be written at present."""
+        """Why nothing can be written at present, None if it can."""
         return self.committer.trouble
 
     @property
     def rebuilding(self) -> bool:
-        """Whether the policy is being made anew because somebody was erased."""
+        """Whether the state is being computed again because a user was erased."""
         return self._built != self._epoch
 
     @property
     def built(self) -> int:
-        """How many erasures there had been when what serves was made."""
+        """Epoch (number of erasures) that the present state was computed for."""
         return self._built
 
     async def start(self, *, snapshot_every: float) -> None:
-        """Begin to write, to expire, and to take snapshots."""
+        """Start writing, expiring decisions, and taking snapshots."""
         self.committer = Committer(
             self._journal,
             self._reader,
@@ -137,14 +137,14 @@ class Tenant:
             max_queue=self.rules.limits.max_queue,
             served=json.dumps(asdict(self._spec)),
             watch=self._count_batch,
-            healed=self._follow_erasures,
+            healed=self._check_epoch,
         )
         await self.committer.begin()
-        jobs = (self._sweep, self._rebuild, lambda: self._photograph(snapshot_every))
+        jobs = (self._expire, self._rebuild, lambda: self._snapshot(snapshot_every))
         self._tasks = [asyncio.create_task(_forever(job)) for job in jobs]
 
     async def stop(self) -> None:
-        """Drain, take a snapshot, close."""
+        """Write what is in flight, take a snapshot, and close."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -154,7 +154,7 @@ class Tenant:
         self._journal.close()
 
     def save(self) -> None:
-        """Take a snapshot here and now, unless the latest is as new."""
+        """Take a snapshot in this process, unless the latest is as new."""
         if self.rebuilding or self.state.total.seq == self.saved:
             return
         try:
@@ -163,26 +163,26 @@ class Tenant:
         except (FileError, OSError) as error:
             LOG.error("no snapshot of %s: %s; the next start takes longer", self.name, error)
 
-    # --- what may be asked -------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------
 
     async def decide(
         self, asked: schema.DecisionRequest, order: list[int] | None = None
     ) -> schema.Decided:
-        """Choose an arm; the answer is on disk. The arms' order, if wanted, may be known before."""
+        """Choose an arm; the decision is on disk. `order` is the ranking, if already known."""
         if order is None and asked.rank is True:
             order = await self.ranked(asked)
-        return await self._safely(lambda: self.engine.decide(asked, order))
+        return await self._when_on_disk(lambda: self.engine.decide(asked, order))
 
     async def ranked(self, asked: schema.DecisionRequest) -> list[int] | None:
-        """Return the order of the arms if it is wanted; None also if they are to be refused.
+        """Return the ranking of the arms; None if it is not wanted, or if the arms are invalid.
 
-        A hundred arms are a hundred decisions, so others have their turn between them; of several
-        rankings one goes on at a time, as together they would take all the turns.
+        Ranking 100 arms takes 100 decisions, so other requests get turns in between. One ranking
+        runs at a time: several together would take all the turns.
         """
         if asked.rank is not True:
             return None
         try:
-            arms = judged_arms(asked, self.rules)
+            arms = checked_arms(asked, self.rules)
         except Refusal:
             return None
         order = []
@@ -197,24 +197,24 @@ class Tenant:
         return order
 
     async def reward(self, id: str, value: float) -> schema.Rewarded:
-        """Take in a reward; it is on disk and learnt."""
-        return await self._safely(lambda: self.engine.reward(id, value))
+        """Accept a reward; it is on disk and learnt."""
+        return await self._when_on_disk(lambda: self.engine.reward(id, value))
 
     async def activate(self, id: str) -> schema.Activated:
-        """Let an inactive decision count."""
-        return await self._safely(lambda: self.engine.activate(id))
+        """Activate an inactive decision."""
+        return await self._when_on_disk(lambda: self.engine.activate(id))
 
-    async def observe(self, told: schema.Observation) -> schema.Observed:
-        """Take in an observation from elsewhere; it is on disk and learnt."""
-        return await self._safely(lambda: self.engine.observe(told))
+    async def observe(self, observation: schema.Observation) -> schema.Observed:
+        """Accept an observation from another source; it is on disk and learnt."""
+        return await self._when_on_disk(lambda: self.engine.observe(observation))
 
-    async def _safely(self, ask: Callable[[], Reply[A]]) -> A:
-        """Ask the engine and give its answer once the line behind it is safe."""
+    async def _when_on_disk(self, ask: Callable[[], Reply[A]]) -> A:
+        """Ask the engine; return its answer once the line behind it is on disk."""
         for _ in range(ATTEMPTS):
             self.committer.check()
             try:
                 reply = ask()
-            except InFlight:
+            except MustWait:
                 await self.committer.settled()
                 continue
             except sqlite3.Error as error:
@@ -224,23 +224,23 @@ class Tenant:
         raise Refusal(503, "busy", "others are busy with the same id", retry_after=1)
 
     async def erase(self, user: str) -> schema.Erased:
-        """Delete everything about a user from the journal, and make the policy anew without them.
+        """Delete a user's lines from the journal, and compute the state again without them.
 
-        When this returns the journal and all snapshots are rid of the user; the policy in memory
-        follows as soon as the rest of the journal has been replayed.
+        When this returns, the journal and the snapshots contain nothing about the user. The state
+        in memory is replaced as soon as the rest of the journal has been replayed.
         """
         while True:
             self.committer.check()
             try:
                 mark = self.engine.erase(user)
                 break
-            except InFlight:
+            except MustWait:
                 await self.committer.settled()
             except Refusal:
-                # Unknown now; a snapshot that could not be removed when they went may know them.
+                # Unknown user; but an old snapshot that could not be removed may contain them.
                 self.snapshots.discard_other_epochs(self._epoch)
                 raise
-        # Queued in the same step as it was numbered: no later number may reach the disk before it.
+        # Queue the line at once: no line with a later number may be written before it.
         erased = self.committer.run(lambda: self._journal.erase(user, encode(mark)), mark)
         gone = await asyncio.shield(asyncio.ensure_future(self._erase(user, erased)))
         return schema.Erased(user, gone, rebuilding=self.rebuilding)
@@ -248,25 +248,25 @@ class Tenant:
     async def _erase(self, user: str, erased: Awaitable[tuple[int, int]]) -> int:
         gone, epoch = await erased
         self.engine.forget(user)
-        self._leaving.append(user)
+        self._erased_users.append(user)
         self._begin_epoch(epoch)
         return int(gone)
 
     def _begin_epoch(self, epoch: int) -> None:
-        """Drop what remembers somebody who was erased, and make the policy anew."""
+        """Remove snapshots that contain an erased user, and start a rebuild of the state."""
         self._epoch, self.saved = epoch, 0
-        self._erased.set()
+        self._erasure.set()
         self.snapshots.discard_other_epochs(epoch)
 
-    def _follow_erasures(self) -> None:
-        """Find out whether an erasure that reported an error was made all the same."""
+    def _check_epoch(self) -> None:
+        """Begin a new epoch if an erasure that reported an error was made nevertheless."""
         if (epoch := self._reader.facts().epoch) != self._epoch:
             self._begin_epoch(epoch)
 
-    # --- what goes on by itself --------------------------------------------------------------
+    # --- background tasks --------------------------------------------------------------------
 
-    async def _sweep(self) -> None:
-        await asyncio.sleep(SWEEP)
+    async def _expire(self) -> None:
+        await asyncio.sleep(EXPIRE_EVERY)
         if self.snapshots.owes:
             self.snapshots.discard_other_epochs(self._epoch)
         with suppress(Refusal):
@@ -278,44 +278,44 @@ class Tenant:
             await self.committer.tidy()
 
     async def _rebuild(self) -> None:
-        """Whenever somebody was erased, replay what is left of the journal and go on with that.
+        """After an erasure, replay the rest of the journal and continue with that state.
 
-        Once begun it is finished, whoever is erased meanwhile: they are let go of here as they are
-        in what serves, and the next replay, which begins at once, never hears of them. So nobody
-        is remembered for longer than two replays, however many erasures there are.
+        A replay is always finished, even if more users are erased meanwhile: they are removed from
+        the new state as from the present one, and the next replay, which starts at once, does not
+        read their lines. So no user is kept for longer than two replays.
         """
         if not self.rebuilding:
-            self._erased.clear()
-            await self._erased.wait()
+            self._erasure.clear()
+            await self._erasure.wait()
         epoch, state = self._epoch, State(self._spec.make())
-        self._leaving.clear()
+        self._erased_users.clear()
         while state.total.seq < self.state.total.seq:
             await self._replay_some(state)
-            # What they did since they came back, if they did, is in lines that were not read yet.
-            while self._leaving:
-                state.forget(self._leaving.pop())
+            # If they came back since, their new lines have not been read yet.
+            while self._erased_users:
+                state.forget(self._erased_users.pop())
         self.engine.replace(state)
         self._built = epoch
         if not self.rebuilding:
             self._rebuilt.set()
 
     async def _replay_some(self, state: State) -> None:
-        """Learn the next lines beside those who ask; the last ones while nobody does."""
+        """Apply the next lines in a thread, between requests; the last few without a pause."""
         upto = self.state.total.seq
         if upto - state.total.seq > FEW:
-            # In slices between requests, each would wait for several of them; a thread gives way,
-            # and half of the time is left to whoever asks, if anybody does.
+            # In the event loop, each slice would delay several requests. A thread yields to them,
+            # and pauses for half of the time if there are any.
             began, batches = time.monotonic(), self.batches
             await asyncio.to_thread(_replay, self._reader.path, state, upto)
             await asyncio.sleep((time.monotonic() - began) * (self.batches > batches))
             return
         state.apply_all(self._reader.after(state.total.seq, upto=upto))
         if state.total.seq < upto:
-            # Its line was erased, and the one that stands for that is about to be taken in.
+            # The last line was erased, and the line that records this is about to be applied.
             await asyncio.sleep(0)
 
-    async def _photograph(self, every: float) -> None:
-        """Take a snapshot now and then, and when the policy was made anew: all others are gone."""
+    async def _snapshot(self, every: float) -> None:
+        """Take a snapshot every `every` seconds, and after a rebuild, which removed all others."""
         with suppress(TimeoutError):
             async with asyncio.timeout(every):
                 await self._rebuilt.wait()
@@ -324,7 +324,7 @@ class Tenant:
             await self._take_snapshot()
 
     async def _take_snapshot(self) -> None:
-        """Let another process make a snapshot from the last one and the journal."""
+        """Start a process that makes a snapshot from the last one and the journal."""
         seq = self.state.total.seq
         epoch = self._epoch
         process = await asyncio.create_subprocess_exec(
@@ -333,7 +333,7 @@ class Tenant:
             "dyclu.service.disk.snapshots",
             str(self.folder),
             json.dumps(asdict(self._spec)),
-            # It ends when this process does, which closes the pipe.
+            # When this process ends, the pipe is closed and the other one ends too.
             stdin=asyncio.subprocess.PIPE,
         )
         try:
@@ -352,7 +352,7 @@ class Tenant:
             self.saved = seq
 
     def _clean_up_after(self, epoch: int) -> None:
-        """Remove what a process that began in this epoch left half-written, or made too late."""
+        """Remove drafts of a snapshot process, and its snapshot if `epoch` is over."""
         self.snapshots.sweep()
         if self._epoch != epoch:
             self.snapshots.discard_other_epochs(self._epoch)
@@ -368,10 +368,10 @@ def _replay(path: Path, state: State, upto: int) -> None:
 
 
 async def _forever(job: Callable[[], Awaitable[None]]) -> None:
-    """Do something again and again; a failure is told, and does not end it."""
+    """Repeat a job; failures are logged and do not end it."""
     while True:
         try:
             await job()
         except Exception:
-            LOG.exception("something that goes on by itself failed; it is tried again")
+            LOG.exception("a background task failed; it is tried again")
             await asyncio.sleep(1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dyclu.service.disk.snapshots import JOURNAL
-from dyclu.service.engine.records import Erasure, Expiry, line
+from dyclu.service.engine.lines import ErasureBody, ExpiryBody, make_line
 from dyclu.service.engine.state import State
 from dyclu.service.schema import Observation
 from dyclu.service.settings import TenantSettings
@@ -53,7 +53,7 @@ def test_a_reward_that_arrives_together_with_an_erasure_is_learnt(tmp_path: Path
     asyncio.run(play())
 
 
-def test_nobody_waits_when_the_journal_is_being_read_during_an_erasure(tmp_path: Path) -> None:
+def test_an_erasure_does_not_delay_requests_while_the_journal_is_read(tmp_path: Path) -> None:
     async def play() -> None:
         served = await started(tmp_path)
         await observe(served, "anastasia", 5)
@@ -72,17 +72,17 @@ def test_nobody_waits_when_the_journal_is_being_read_during_an_erasure(tmp_path:
     asyncio.run(play())
 
 
-def test_a_line_behind_the_last_one_is_not_taken_in() -> None:
+def test_a_line_with_an_old_number_is_not_applied() -> None:
     spec = TenantSettings(dim=2, policy="linucb", options={"alpha": 0.5}).spec()
     state = State(spec.make())
-    state.apply(line(2, 0, Erasure()))
+    state.apply(make_line(2, 0, ErasureBody()))
     for late in (1, 2):
         with pytest.raises(RuntimeError, match="came after line 2"):
-            state.apply(line(late, 0, Erasure()))
+            state.apply(make_line(late, 0, ErasureBody()))
     assert state.total.seq == 2
 
 
-def test_who_is_erased_during_a_replay_does_not_come_back(
+def test_a_user_erased_during_a_replay_stays_erased(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play() -> None:
@@ -117,7 +117,7 @@ def test_who_is_erased_during_a_replay_does_not_come_back(
     asyncio.run(play())
 
 
-def test_erasures_that_keep_coming_do_not_put_the_replay_off(
+def test_frequent_erasures_do_not_delay_the_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is served follows: each replay ends, and is rid of all who had gone when it began."""
@@ -165,7 +165,7 @@ def test_erasures_that_keep_coming_do_not_put_the_replay_off(
     asyncio.run(play())
 
 
-def test_a_decision_made_after_coming_back_during_a_replay_is_still_waited_for(
+def test_a_decision_for_an_erased_user_who_comes_back_during_a_replay_stays_pending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play() -> None:
@@ -195,7 +195,7 @@ def test_a_decision_made_after_coming_back_during_a_replay_is_still_waited_for(
     asyncio.run(play())
 
 
-def test_a_snapshot_follows_when_the_policy_was_made_anew(tmp_path: Path) -> None:
+def test_a_snapshot_is_taken_after_a_rebuild(tmp_path: Path) -> None:
     async def play() -> None:
         served = await started(tmp_path)
         await observe(served, "ana", 10)
@@ -217,15 +217,15 @@ def test_a_snapshot_follows_when_the_policy_was_made_anew(tmp_path: Path) -> Non
     asyncio.run(play())
 
 
-def test_an_id_that_was_given_again_stays_when_its_first_decision_goes(tmp_path: Path) -> None:
+def test_a_reused_id_stays_when_its_first_decision_is_removed(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.decide("ana", decision_id="d")
     first, second = bench.state.ids["d"], bench.reader.find("d", "decision")
     assert second is not None
-    bench.state.apply(line(2, second.at, second.body, ref="d", user="bob"))
-    bench.state.apply(line(3, second.at, Expiry([first])))
+    bench.state.apply(make_line(2, second.at, second.body, ref="d", user="bob"))
+    bench.state.apply(make_line(3, second.at, ExpiryBody([first])))
     assert bench.state.ids == {"d": 2}
-    bench.state.apply(line(4, second.at, Expiry([2])))
+    bench.state.apply(make_line(4, second.at, ExpiryBody([2])))
     assert bench.state.ids == {}
     bench.close()
 
@@ -254,7 +254,7 @@ def draft(served: Tenant, *, epoch: int) -> Path:
 
 
 @pytest.mark.parametrize("end", ["killed", "well", "cancelled"])
-def test_a_snapshot_that_was_not_finished_leaves_nothing(
+def test_an_unfinished_snapshot_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     async def play() -> None:
@@ -278,7 +278,7 @@ def test_a_snapshot_that_was_not_finished_leaves_nothing(
 
 
 @pytest.mark.parametrize("end", ["well", "cancelled"])
-def test_a_snapshot_that_is_finished_after_an_erasure_does_not_stay(
+def test_a_snapshot_finished_after_an_erasure_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     async def play() -> None:

@@ -23,14 +23,14 @@ from dyclu.service.disk import provenance as maker
 from dyclu.service.disk.journal import Journal, JournalReader
 from dyclu.service.disk.provenance import made_by
 from dyclu.service.disk.snapshots import JOURNAL, ORPHANED, SNAPSHOTS, Snapshots, take
-from dyclu.service.engine.records import Erasure, Event, Line, decode_body, encode, line
+from dyclu.service.engine.lines import ErasureBody, EventBody, Line, decode_body, encode, make_line
 from dyclu.service.engine.state import State
 from dyclu.storage import Saved, read, write
 from tests.service.bench import Bench, bits
 
 
 def event(seq: int, *x: float, user: str = "ana") -> Line:
-    return line(seq, seq, Event(list(x), 0.5), ref=f"e{seq}", user=user)
+    return make_line(seq, seq, EventBody(list(x), 0.5), ref=f"e{seq}", user=user)
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
@@ -41,11 +41,11 @@ def test_numbers_read_back_as_the_same_doubles(x: list[float]) -> None:
         "SELECT json_extract(value, '$[6]') FROM json_each(?)", (f"[{written}]",)
     ).fetchone()[0]
     read = decode_body(body)
-    assert isinstance(read, Event)
+    assert isinstance(read, EventBody)
     assert [value.hex() for value in read.x] == [value.hex() for value in x]
 
 
-def test_lines_come_back_in_order_and_in_pieces(tmp_path: Path) -> None:
+def test_lines_are_read_in_order_and_in_chunks(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "j.db", dim=1)
     lines = [event(seq, seq / 3) for seq in range(1, 4001)]
     journal.append([encode(one) for one in lines])
@@ -55,15 +55,15 @@ def test_lines_come_back_in_order_and_in_pieces(tmp_path: Path) -> None:
     assert reader.last() == 4000
 
 
-def test_what_is_taken_is_left_out_and_told(tmp_path: Path) -> None:
+def test_lines_whose_id_is_in_use_are_left_out_and_returned(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "j.db", dim=1)
     assert journal.append([encode(event(1, 1.0))]) == set()
-    again = line(3, 3, Event([2.0], 0.5), ref="e1", user="bea")
+    again = make_line(3, 3, EventBody([2.0], 0.5), ref="e1", user="bea")
     assert journal.append([encode(event(2, 1.0)), encode(again), encode(event(4, 1.0))]) == {3}
     assert [one.seq for one in journal.reader().after(0)] == [1, 2, 4]
 
 
-def test_a_full_disk_takes_nothing_and_heals(tmp_path: Path) -> None:
+def test_a_full_disk_writes_no_line_and_reopens_once_there_is_space(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "j.db", dim=1)
     pages = journal._writer.execute("PRAGMA page_count").fetchone()[0]
     journal._writer.execute(f"PRAGMA max_page_count = {pages + 2}").fetchone()
@@ -77,7 +77,7 @@ def test_a_full_disk_takes_nothing_and_heals(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [1, 100, 4096, 9000])
-def test_a_torn_tail_of_the_log_costs_only_what_was_not_acknowledged(
+def test_a_truncated_log_loses_only_lines_that_were_not_acknowledged(
     tmp_path: Path, torn: int
 ) -> None:
     """A power cut in the middle of a write: the log ends anywhere, the commits before it stay."""
@@ -99,12 +99,12 @@ def test_a_torn_tail_of_the_log_costs_only_what_was_not_acknowledged(
     after.append([encode(event(whole + 1, 2.0))])
 
 
-def test_erasing_looks_at_the_users_lines_only(tmp_path: Path) -> None:
+def test_an_erasure_scans_only_the_users_lines(tmp_path: Path) -> None:
     """Not at a journal of years: all writers wait meanwhile."""
     journal = Journal.open(tmp_path / "j.db", dim=1)
     asked: list[str] = []
     journal._writer.set_trace_callback(asked.append)
-    mark = line(1, 0, Erasure())
+    mark = make_line(1, 0, ErasureBody())
     journal.erase("ana", encode(mark))
     deleting = [one for one in asked if one.startswith("DELETE")]
     assert len(deleting) == 3
@@ -127,14 +127,14 @@ def holding(folder: Path, name: bytes) -> list[str]:
     return [file.name for file in folder.iterdir() if file.is_file() and name in file.read_bytes()]
 
 
-def test_an_erasure_does_not_wait_for_readers_and_is_complete_once_they_left(
+def test_an_erasure_does_not_wait_for_readers_and_is_complete_after_them(
     tmp_path: Path,
 ) -> None:
     journal = Journal.open(tmp_path / "j.db", dim=1)
     journal.append([encode(event(1, 1.0, user="anastasia"))])
     with reading(tmp_path / "j.db"):
         began = time.monotonic()
-        assert journal.erase("anastasia", encode(line(2, 2, Erasure()))) == (1, 1)
+        assert journal.erase("anastasia", encode(make_line(2, 2, ErasureBody()))) == (1, 1)
         journal.append([encode(event(3, 1.0))])
         journal.tidy()
         assert time.monotonic() - began < 2
@@ -147,13 +147,13 @@ def test_an_erasure_does_not_wait_for_readers_and_is_complete_once_they_left(
     assert [one.seq for one in journal.reader().after(0)] == [2, 3, 4]
 
 
-def test_a_stop_does_not_wait_for_readers_and_the_next_start_finishes(
+def test_a_stop_does_not_wait_for_readers_and_the_next_start_cleans_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = Journal.open(tmp_path / "j.db", dim=1)
     journal.append([encode(event(1, 1.0, user="anastasia"))])
     with reading(tmp_path / "j.db"):
-        journal.erase("anastasia", encode(line(2, 2, Erasure())))
+        journal.erase("anastasia", encode(make_line(2, 2, ErasureBody())))
         began = time.monotonic()
         journal.close()
         assert time.monotonic() - began < 2
@@ -165,12 +165,12 @@ def test_a_stop_does_not_wait_for_readers_and_the_next_start_finishes(
     assert not holding(tmp_path, b"anastasia")
 
 
-def test_a_journal_that_is_closed_is_one_file(tmp_path: Path) -> None:
+def test_a_closed_journal_is_one_file(tmp_path: Path) -> None:
     Journal.open(tmp_path / "j.db", dim=1).close()
     assert [file.name for file in tmp_path.iterdir()] == ["j.db"]
 
 
-def test_a_journal_keeps_its_dimension(tmp_path: Path) -> None:
+def test_a_journal_of_another_dimension_is_refused(tmp_path: Path) -> None:
     Journal.open(tmp_path / "j.db", dim=3).close()
     with pytest.raises(FileError, match="3 features, the settings say dim = 4"):
         Journal.open(tmp_path / "j.db", dim=4)
@@ -185,7 +185,7 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path, content: bytes) ->
         JournalReader(tmp_path / "j.db").facts()
 
 
-def test_no_journal_is_refused(tmp_path: Path) -> None:
+def test_a_missing_journal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="there is no journal"):
         JournalReader(tmp_path / "j.db")
 
@@ -228,7 +228,7 @@ def test_a_start_uses_the_latest_snapshot(bench: Bench, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("suffix", ["state", "policy"])
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "gone"])
-def test_a_damaged_snapshot_falls_back_loudly(
+def test_a_damaged_snapshot_is_reported_and_the_one_before_is_used(
     bench: Bench, suffix: str, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = bits(bench.state, bench.folder)
@@ -250,7 +250,7 @@ def test_a_damaged_snapshot_falls_back_loudly(
         assert latest.stem in caplog.text
 
 
-def test_without_any_snapshot_the_journal_is_enough(bench: Bench) -> None:
+def test_without_a_snapshot_the_whole_journal_is_replayed(bench: Bench) -> None:
     before = bits(bench.state, bench.folder)
     shutil.rmtree(bench.folder / SNAPSHOTS)
     bench.restart()
@@ -265,7 +265,7 @@ def test_a_snapshot_of_another_policy_is_not_used(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("other", ["dyclu", "numpy", "numba", "machine", "source"])
-def test_a_snapshot_of_another_version_is_not_used_and_that_is_said(
+def test_a_snapshot_of_another_version_is_reported_and_not_used(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, other: str
 ) -> None:
     before = bits(bench.state, bench.folder)
@@ -285,7 +285,7 @@ def test_a_snapshot_of_another_version_is_not_used_and_that_is_said(
     assert f"made with {other} {made_by()[other]}, this is another" in caplog.text
 
 
-def test_a_snapshot_that_does_not_say_what_made_it_is_not_used(bench: Bench) -> None:
+def test_a_snapshot_without_versions_is_not_used(bench: Bench) -> None:
     for file in snapshot_files(bench, "state"):
         saved = read(file)
         write(file, Saved(saved.kind, {"spec": saved.options["spec"]}, saved.state, saved.arrays))
@@ -294,7 +294,7 @@ def test_a_snapshot_that_does_not_say_what_made_it_is_not_used(bench: Bench) -> 
     assert bench.snapshots.used == 0
 
 
-def test_who_has_not_heard_of_an_erasure_removes_nothing_that_followed_it(bench: Bench) -> None:
+def test_a_purge_in_an_old_epoch_keeps_snapshots_of_a_later_one(bench: Bench) -> None:
     """As a process that makes snapshots for a service that was killed."""
     late = Snapshots(bench.folder / SNAPSHOTS, bench.rules.spec())
     old = bench.replayed()
@@ -308,14 +308,14 @@ def test_who_has_not_heard_of_an_erasure_removes_nothing_that_followed_it(bench:
     assert not bench.snapshots.complaints
 
 
-def test_a_snapshot_overtaken_by_an_erasure_removes_itself(
+def test_a_snapshot_during_which_a_user_is_erased_is_removed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_it = Snapshots.write
 
     def overtaken(self: Snapshots, state: State, *, epoch: int) -> None:
         write_it(self, state, epoch=epoch)
-        bench.journal.erase("u1", encode(line(bench.state.total.seq + 1, 0, Erasure())))
+        bench.journal.erase("u1", encode(make_line(bench.state.total.seq + 1, 0, ErasureBody())))
 
     monkeypatch.setattr(Snapshots, "write", overtaken)
     take(bench.folder, bench.rules.spec())
@@ -323,7 +323,7 @@ def test_a_snapshot_overtaken_by_an_erasure_removes_itself(
     assert not snapshot_files(bench, "policy")
 
 
-def test_what_was_read_during_an_erasure_is_never_written(
+def test_a_state_read_during_an_erasure_is_not_written(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even for the moment until it would remove itself: a kill could fall into it."""
@@ -332,7 +332,7 @@ def test_what_was_read_during_an_erasure_is_never_written(
 
     def overtaken(self: JournalReader, seq: int, *, upto: int | None = None) -> Iterator[Line]:
         yield from read_on(self, seq, upto=upto)
-        bench.journal.erase("u1", encode(line(bench.state.total.seq + 1, 0, Erasure())))
+        bench.journal.erase("u1", encode(make_line(bench.state.total.seq + 1, 0, ErasureBody())))
 
     monkeypatch.setattr(JournalReader, "after", overtaken)
     monkeypatch.setattr(Snapshots, "write", lambda *_, epoch: written.append(epoch))
@@ -343,7 +343,7 @@ def test_what_was_read_during_an_erasure_is_never_written(
     assert written == [1]
 
 
-def test_a_process_that_makes_a_snapshot_ends_with_its_service(bench: Bench) -> None:
+def test_a_snapshot_process_ends_when_its_service_ends(bench: Bench) -> None:
     before, spec = snapshot_files(bench, "state"), json.dumps(asdict(bench.rules.spec()))
     words = [sys.executable, "-m", "dyclu.service.disk.snapshots", str(bench.folder), spec]
     orphan = subprocess.run(words, stdin=subprocess.DEVNULL)
@@ -368,7 +368,7 @@ def test_a_journal_restored_from_an_old_copy_is_not_mixed_with_newer_snapshots(
     assert bits(bench.state, bench.folder) == bits(bench.replayed(), bench.folder)
 
 
-def test_a_snapshot_made_beside_the_service_is_the_same(bench: Bench) -> None:
+def test_a_snapshot_by_another_process_equals_one_by_the_service(bench: Bench) -> None:
     take(bench.folder, bench.rules.spec())
     assert int(snapshot_files(bench, "state")[-1].stem[9:]) == bench.state.total.seq
     made = bench.snapshots.latest(epoch=0)
@@ -380,7 +380,9 @@ def test_a_reward_that_cannot_be_learnt_does_not_stop_the_service(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     seq = bench.state.total.seq + 1
-    wrong = line(seq, bench.state.total.at, Event([1.0, 2.0, 3.0], 1.0), ref="e", user="ana")
+    wrong = make_line(
+        seq, bench.state.total.at, EventBody([1.0, 2.0, 3.0], 1.0), ref="e", user="ana"
+    )
     bench.write([wrong])
     bench.restart()
     assert bench.state.total.unlearnt == 1

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dyclu.service.engine.deadlines import Deadlines
-from dyclu.service.engine.records import MICRO
+from dyclu.service.engine.lines import MICRO
 from dyclu.service.engine.state import Pending
 
 WAIT = 60 * MICRO
@@ -68,7 +68,7 @@ class Life:
 
 @settings(max_examples=500)
 @given(st.lists(steps, min_size=4, max_size=20))
-def test_nothing_ends_early_in_the_life_it_began_in_and_nothing_late(
+def test_no_decision_ends_early_while_its_process_runs_and_none_ends_late(
     lived: list[tuple[str, int]],
 ) -> None:
     life = Life()

@@ -12,8 +12,8 @@ import pytest
 
 import dyclu
 from dyclu.service.engine.deadlines import STALE_KEPT, Deadlines
-from dyclu.service.engine.engine import InFlight
-from dyclu.service.engine.records import Decision, Expiry, encode
+from dyclu.service.engine.engine import MustWait
+from dyclu.service.engine.lines import DecisionBody, ExpiryBody, encode
 from dyclu.service.engine.state import Pending
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import Observation
@@ -49,7 +49,7 @@ def test_a_decision_is_what_the_policy_decides(bench: Bench) -> None:
         policy.learn("ana", ARMS[expected.arm], value)
 
 
-def test_the_same_id_has_the_same_answer_also_after_learning_and_restarts(bench: Bench) -> None:
+def test_a_repeated_id_gets_the_same_answer_after_learning_and_restarts(bench: Bench) -> None:
     first = bench.decide("ana", decision_id="d1", rank=True)
     bench.do(bench.engine.observe, Observation("ana", [0.0, 1.0], 5.0))
     assert bench.decide("ana", decision_id="d1") == first
@@ -59,13 +59,13 @@ def test_the_same_id_has_the_same_answer_also_after_learning_and_restarts(bench:
     assert bench.state.total.decisions == 1
 
 
-def test_an_id_belongs_to_one_user(bench: Bench) -> None:
+def test_a_decision_id_of_another_user_is_refused(bench: Bench) -> None:
     bench.decide("ana", decision_id="d1")
     with refused(409, "decision_id"):
         bench.decide("bea", decision_id="d1")
 
 
-def test_the_first_reward_wins(bench: Bench) -> None:
+def test_the_first_reward_is_kept_and_another_value_refused(bench: Bench) -> None:
     id = bench.decide().decision_id
     assert not bench.reward(id, 0.5).repeated
     assert bench.reward(id, 0.5).repeated
@@ -76,14 +76,14 @@ def test_the_first_reward_wins(bench: Bench) -> None:
     assert bench.state.total.version == 1
 
 
-def test_a_reward_for_nothing_is_unknown(bench: Bench) -> None:
+def test_a_reward_for_an_unknown_decision_is_refused(bench: Bench) -> None:
     with refused(404):
         bench.reward("nobody", 1.0)
     with refused(404):
         bench.engine.activate("nobody")
 
 
-def test_a_late_reward_is_refused_before_and_after_it_is_swept(bench: Bench) -> None:
+def test_a_late_reward_is_refused_before_and_after_the_expiry_is_written(bench: Bench) -> None:
     id = bench.decide().decision_id
     bench.now += 59.9
     bench.expire()
@@ -153,21 +153,21 @@ def test_a_decision_and_an_event_may_share_an_id(bench: Bench) -> None:
     assert bench.reward("same", 1.0).value == 1.0
 
 
-def test_what_is_on_its_way_must_be_waited_for(bench: Bench) -> None:
+def test_requests_about_lines_in_flight_must_wait(bench: Bench) -> None:
     reply = bench.engine.decide(ask(decision_id="d1"))
-    with pytest.raises(InFlight):
+    with pytest.raises(MustWait):
         bench.engine.decide(ask(decision_id="d1"))
-    with pytest.raises(InFlight):
+    with pytest.raises(MustWait):
         bench.engine.reward("d1", 1.0)
     assert reply.line is not None
     bench.write([reply.line])
     bench.engine.reward("d1", 1.0)
     for value in (1.0, 2.0):
-        with pytest.raises(InFlight):
+        with pytest.raises(MustWait):
             bench.engine.reward("d1", value)
 
 
-def test_what_the_disk_refused_has_not_happened(bench: Bench) -> None:
+def test_lines_that_failed_to_be_written_have_no_effect(bench: Bench) -> None:
     id = bench.decide().decision_id
     bench.engine.reward(id, 1.0)
     bench.engine.decide(ask("bea", decision_id="d2"))
@@ -178,13 +178,13 @@ def test_what_the_disk_refused_has_not_happened(bench: Bench) -> None:
     assert bits(bench.state, bench.folder) == bits(bench.replayed(), bench.folder)
 
 
-def test_what_the_disk_has_although_it_refused_counts_once(tmp_path: Path) -> None:
+def test_lines_on_disk_whose_write_reported_an_error_count_once(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limits=Limits(max_pending=2))
     made = bench.engine.decide(ask("ana", decision_id="d")).line
     assert made is not None
     bench.journal.append([encode(made)])
     bench.engine.failed()
-    bench.engine.found(list(bench.reader.after(0)))
+    bench.engine.found_on_disk(list(bench.reader.after(0)))
     bench.decide("ana", decision_id="d")
     assert bench.state.total.decisions == 1
     following = bench.engine.decide(ask("ana")).line
@@ -199,7 +199,7 @@ def test_what_the_disk_has_although_it_refused_counts_once(tmp_path: Path) -> No
     bench.close()
 
 
-def test_learning_begins_when_the_line_is_safe(bench: Bench) -> None:
+def test_a_reward_is_learnt_only_when_its_line_is_on_disk(bench: Bench) -> None:
     id = bench.decide().decision_id
     reply = bench.engine.reward(id, 1.0)
     assert bench.state.total.version == 0
@@ -208,7 +208,7 @@ def test_learning_begins_when_the_line_is_safe(bench: Bench) -> None:
     assert bench.state.total.version == 1
 
 
-def test_exploration_has_the_chance_that_is_logged(tmp_path: Path) -> None:
+def test_explored_arms_are_as_frequent_as_their_logged_propensity(tmp_path: Path) -> None:
     epsilon, rounds = 0.3, 3000
     bench = Bench(tmp_path, epsilon=epsilon)
     best = bench.state.policy.decide("ana", ARMS).arm
@@ -235,12 +235,12 @@ def test_an_explored_arm_reports_its_own_mean(tmp_path: Path) -> None:
         assert answer.mean == bench.state.policy.decide("ana", [ARMS[arm]]).mean
 
 
-def test_uniform_logs_one_chance_for_all_arms(tmp_path: Path) -> None:
+def test_uniform_logs_the_same_propensity_for_all_arms(tmp_path: Path) -> None:
     bench = Bench(tmp_path, policy="uniform", options={}, epsilon=0.5)
     assert bench.decide().propensity == pytest.approx(1 / 3)
 
 
-def test_ranks_are_the_order_of_choice(bench: Bench) -> None:
+def test_a_ranking_is_the_order_in_which_arms_would_be_chosen(bench: Bench) -> None:
     bench.do(bench.engine.observe, Observation("ana", [1.0, 0.0], 3.0))
     bench.do(bench.engine.observe, Observation("ana", [0.0, 1.0], 1.0))
     answer = bench.decide("ana", rank=True)
@@ -275,7 +275,7 @@ def test_chosen_is_refused_online(bench: Bench) -> None:
         bench.decide(chosen="a0")
 
 
-def test_limits_are_named(tmp_path: Path) -> None:
+def test_a_refusal_names_the_limit(tmp_path: Path) -> None:
     limits: dict[str, Any] = {"max_arms": 3, "max_ranked": 2, "max_pending": 2, "max_users": 2}
     bench = Bench(tmp_path, limits=Limits(**limits, max_norm=2.0, max_reward=5.0))
     with refused(422, "arms"):
@@ -306,11 +306,11 @@ def test_arms_are_in_the_journal_only_if_wanted(tmp_path: Path) -> None:
         bench = Bench(folder, log_arms=wanted)
         bench.decide()
         body = next(bench.reader.after(0)).body
-        assert isinstance(body, Decision)
+        assert isinstance(body, DecisionBody)
         assert (body.arms is not None) == wanted
 
 
-def test_time_does_not_run_backwards_in_the_journal(bench: Bench) -> None:
+def test_times_in_the_journal_do_not_decrease_when_the_clock_is_set_back(bench: Bench) -> None:
     bench.decide()
     bench.now -= 1000
     bench.decide()
@@ -318,7 +318,7 @@ def test_time_does_not_run_backwards_in_the_journal(bench: Bench) -> None:
     assert times[0] == times[1]
 
 
-def test_an_erased_user_leaves_no_trace(bench: Bench) -> None:
+def test_an_erasure_leaves_nothing_about_the_user_in_state_and_files(bench: Bench) -> None:
     for user in ("ana", "bea", "ana"):
         bench.reward(bench.decide(user).decision_id, 1.0)
     waiting = bench.decide("ana", decision_id="waiting").decision_id
@@ -340,7 +340,7 @@ def test_an_erased_user_leaves_no_trace(bench: Bench) -> None:
     assert list(bench.state.users) == ["bea"]
 
 
-def test_atlas_forgets_at_once_and_exactly_once_it_is_made_anew(tmp_path: Path) -> None:
+def test_atlas_forgets_a_user_at_once_and_exactly_after_a_rebuild(tmp_path: Path) -> None:
     """What is served meanwhile no longer knows them; what follows never did."""
     bench, rng = Bench(tmp_path, policy="atlas", options={}), np.random.default_rng(0)
     for turn in range(120):
@@ -366,12 +366,12 @@ def test_atlas_forgets_at_once_and_exactly_once_it_is_made_anew(tmp_path: Path) 
     bench.close()
 
 
-def test_a_user_who_is_being_erased_waits(bench: Bench) -> None:
+def test_requests_of_a_user_who_is_being_erased_must_wait(bench: Bench) -> None:
     id = bench.decide("ana").decision_id
     bench.engine.erase("ana")
-    with pytest.raises(InFlight):
+    with pytest.raises(MustWait):
         bench.engine.decide(ask("ana"))
-    with pytest.raises(InFlight):
+    with pytest.raises(MustWait):
         bench.engine.reward(id, 1.0)
     bench.engine.decide(ask("bea"))
 
@@ -387,7 +387,7 @@ def test_a_decision_does_not_expire_while_its_user_is_being_erased(
     mark = bench.engine.erase("ana")
     bench.now += 61
     (expired,) = bench.engine.expire()
-    assert expired.of == 2 or expired.body == Expiry([2])
+    assert expired.of == 2 or expired.body == ExpiryBody([2])
     bench.journal.erase("ana", encode(mark))
     bench.engine.committed([mark])
     bench.engine.forget("ana")
@@ -398,7 +398,7 @@ def test_a_decision_does_not_expire_while_its_user_is_being_erased(
     bench.close()
 
 
-def test_the_database_itself_leaves_out_a_second_reward(bench: Bench) -> None:
+def test_the_database_leaves_out_a_second_reward(bench: Bench) -> None:
     id = bench.decide().decision_id
     line = bench.engine.reward(id, 1.0).line
     assert line is not None
@@ -408,7 +408,7 @@ def test_the_database_itself_leaves_out_a_second_reward(bench: Bench) -> None:
     assert bench.reader.last() == line.seq
 
 
-def test_what_was_answered_is_answered_again_although_there_is_no_more_room(tmp_path: Path) -> None:
+def test_a_repeated_decision_is_answered_although_a_limit_is_reached(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limits=Limits(max_pending=1))
     first = bench.decide("ana", decision_id="d1")
     bench.reward("d1", 1.0)
@@ -418,7 +418,7 @@ def test_what_was_answered_is_answered_again_although_there_is_no_more_room(tmp_
     assert bench.decide("ana", decision_id="d1") == first
 
 
-def test_a_shorter_wait_is_not_held_up_by_older_decisions(tmp_path: Path) -> None:
+def test_a_shorter_reward_wait_ends_new_decisions_before_older_ones(tmp_path: Path) -> None:
     bench = Bench(tmp_path, reward_wait=1000.0)
     bench.decide("ana", decision_id="old")
     bench.close()
@@ -442,9 +442,7 @@ def pending(bench: Bench) -> list[str]:
 
 
 @pytest.mark.parametrize("jump", [YEAR, -YEAR, 30.0, -30.0])
-def test_a_wall_clock_that_jumps_neither_ends_nor_prolongs_a_wait(
-    bench: Bench, jump: float
-) -> None:
+def test_a_jump_of_the_wall_clock_does_not_change_a_deadline(bench: Bench, jump: float) -> None:
     bench.decide("ana", decision_id="before")
     bench.now += 30
     bench.wrong = jump
@@ -466,7 +464,9 @@ def test_a_wall_clock_that_jumps_neither_ends_nor_prolongs_a_wait(
     assert pending(bench) == []
 
 
-def test_a_wall_clock_that_was_ahead_and_is_right_after_a_restart(bench: Bench) -> None:
+def test_a_decision_made_while_the_clock_was_ahead_gets_its_full_time_after_a_restart(
+    bench: Bench,
+) -> None:
     """Nothing made meanwhile waits for the year that never passed."""
     bench.decide("ana", decision_id="before")
     bench.wrong = YEAR
@@ -488,7 +488,9 @@ def test_a_wall_clock_that_was_ahead_and_is_right_after_a_restart(bench: Bench) 
     assert pending(bench) == []
 
 
-def test_a_wall_clock_that_is_set_back_across_a_restart(bench: Bench) -> None:
+def test_a_decision_gets_at_most_its_full_time_if_the_clock_is_set_back_before_a_restart(
+    bench: Bench,
+) -> None:
     bench.decide("ana", decision_id="d1")
     bench.now += 20
     bench.wrong = -YEAR
@@ -500,7 +502,7 @@ def test_a_wall_clock_that_is_set_back_across_a_restart(bench: Bench) -> None:
     assert pending(bench) == []
 
 
-def test_time_down_counts_and_a_wall_clock_ahead_at_a_start_looks_like_it(bench: Bench) -> None:
+def test_time_down_counts_and_a_clock_ahead_at_a_start_counts_as_time_down(bench: Bench) -> None:
     bench.decide("ana", decision_id="d1")
     bench.decide("bea", decision_id="d2", active=False)
     bench.close()
@@ -515,7 +517,7 @@ def test_time_down_counts_and_a_wall_clock_ahead_at_a_start_looks_like_it(bench:
     assert pending(bench) == []
 
 
-def test_deadlines_of_what_has_ended_are_let_go() -> None:
+def test_deadlines_of_ended_decisions_are_removed() -> None:
     deadlines = Deadlines(lambda: 0.0)
     for seq in range(3 * STALE_KEPT):
         deadlines.grant(seq, 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dyclu.service.http.bodies import Bodies
+from dyclu.service.http.bodies import BodyRoom
 from tests.service.http.test_connections import reach
 from tests.service.running import ARMS, Running, running, told, wait_until
 
@@ -59,7 +59,7 @@ def test_a_body_beyond_the_room_is_refused_before_it_is_sent(service: Running) -
         assert answer(second).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_body_of_unknown_length_takes_the_most_it_may_have(service: Running) -> None:
+def test_a_body_of_unknown_length_reserves_max_body(service: Running) -> None:
     with reach(service.url) as first:
         begin(first, b"Transfer-Encoding: chunked")
         wait_until(lambda: held(service) == ROOM)
@@ -69,7 +69,7 @@ def test_a_body_of_unknown_length_takes_the_most_it_may_have(service: Running) -
         assert service.decide().status_code == 200
 
 
-def test_whoever_leaves_or_is_refused_gives_the_room_back(service: Running) -> None:
+def test_an_aborted_or_refused_request_frees_its_room(service: Running) -> None:
     with reach(service.url) as first:
         begin(first)
         wait_until(lambda: held(service) == len(BODY))
@@ -83,8 +83,8 @@ def test_one_body_always_has_room(tmp_path: Path) -> None:
         assert made.decide().status_code == 200
 
 
-def test_a_body_that_turns_out_shorter_gives_back_the_rest() -> None:
-    bodies = Bodies(100)
+def test_a_body_shorter_than_reserved_frees_the_rest() -> None:
+    bodies = BodyRoom(100)
     with bodies.room(90) as keep:
         keep(10)
         with bodies.room(90):

@@ -83,14 +83,14 @@ def unread(one: Any) -> int:
     return waiting
 
 
-def test_whoever_does_not_read_is_cut_off(service: Running) -> None:
+def test_a_client_that_does_not_read_is_disconnected(service: Running) -> None:
     with deaf(service) as connection:
         mine = connection.getsockname()
         wait_until(lambda: mine not in [one.client for one in service.connections], seconds=6)
     assert service.http.get("/healthz").status_code == 200
 
 
-def test_whoever_reads_slowly_but_reads_is_answered(tmp_path: Path) -> None:
+def test_a_client_that_reads_slowly_is_answered(tmp_path: Path) -> None:
     """Pauses of several looks, shorter than the limit; together they are longer."""
     with running(told(tmp_path, answer_timeout=3.5)) as service, deaf(service) as connection:
         for _ in range(3):
@@ -102,7 +102,7 @@ def test_whoever_reads_slowly_but_reads_is_answered(tmp_path: Path) -> None:
         assert all_of(connection).endswith(b'"reason":null}')
 
 
-def test_too_much_that_is_unread_is_let_go(
+def test_clients_with_most_unread_bytes_are_disconnected_beyond_a_limit(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the time is over, if it is more than there is room for."""
@@ -117,7 +117,9 @@ def test_too_much_that_is_unread_is_let_go(
     ("told_at_once", "field"),
     [(b"", "headers"), (POST + b"Content-Length: 5000\r\n\r\n", "body")],
 )
-def test_byte_by_byte_takes_too_long(service: Running, told_at_once: bytes, field: str) -> None:
+def test_headers_sent_byte_by_byte_are_refused_as_too_slow(
+    service: Running, told_at_once: bytes, field: str
+) -> None:
     """The time is for all of it, and does not begin anew with each byte."""
     with reach(service.url) as connection:
         connection.sendall(told_at_once)
@@ -135,7 +137,7 @@ def test_byte_by_byte_takes_too_long(service: Running, told_at_once: bytes, fiel
     assert time.monotonic() - began < 5
 
 
-def test_headers_have_a_longest_size(service: Running) -> None:
+def test_headers_that_are_too_long_are_refused(service: Running) -> None:
     """In one header, in many, in the address, and before anything is said at all."""
     many = b"".join(b"X-%d: %s\r\n" % (i, b"y" * 50) for i in range(20_000))
     address = b"GET /%s HTTP/1.1\r\n" % (b"a" * 1_000_000)
@@ -149,7 +151,7 @@ def test_headers_have_a_longest_size(service: Running) -> None:
     assert service.http.get("/healthz", headers={"X": "y" * 16_000}).status_code == 200
 
 
-def test_headers_without_end_are_not_kept(tmp_path: Path) -> None:
+def test_endless_headers_are_refused_and_not_kept_in_memory(tmp_path: Path) -> None:
     """Two hundred megabytes of them, on ten connections, leave the process as it was."""
     with process(tmp_path, "--dim=2", "--policy=linucb") as (child, url):
         before = resident(child.pid)
@@ -179,7 +181,7 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("kind", NONSENSE)
-def test_what_is_not_http_is_refused_like_anything_else(service: Running, kind: str) -> None:
+def test_a_request_that_is_not_http_gets_a_json_refusal(service: Running, kind: str) -> None:
     for before in (b"", HEAD + b"\r\n"):
         with reach(service.url) as connection:
             connection.sendall(before)
@@ -192,14 +194,14 @@ def test_what_is_not_http_is_refused_like_anything_else(service: Running, kind: 
         assert problem(answer)["field"] == "request"
 
 
-def test_nonsense_that_follows_does_not_undo_what_was_asked(service: Running) -> None:
+def test_a_valid_request_followed_by_garbage_is_answered(service: Running) -> None:
     with reach(service.url) as connection:
         connection.sendall(post(DECIDE) * 2 + b"BLAH\r\n\r\n")
         assert all_of(connection).count(b"HTTP/1.1 200") == 2
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_far_too_large_is_told_so(service: Running, chunked: bool) -> None:
+def test_a_body_far_too_large_gets_a_refusal(service: Running, chunked: bool) -> None:
     """To those who read only when they have sent all of it, too."""
     parts = [b"x" * 1_000_000] * 20
     host = service.url.removeprefix("http://")
@@ -213,7 +215,7 @@ def test_a_body_far_too_large_is_told_so(service: Running, chunked: bool) -> Non
         assert json.loads(answer.read())["error"]["field"] == "body"
 
 
-def test_a_body_without_end_ends(service: Running) -> None:
+def test_an_endless_body_is_disconnected(service: Running) -> None:
     with reach(service.url) as connection:
         connection.sendall(POST + b"Content-Length: 1000000000000\r\n\r\n")
         began = time.monotonic()
@@ -224,7 +226,7 @@ def test_a_body_without_end_ends(service: Running) -> None:
         assert time.monotonic() - began < 6
 
 
-def test_trailers_have_a_longest_size_too(tmp_path: Path) -> None:
+def test_trailers_that_are_too_long_end_the_connection(tmp_path: Path) -> None:
     chunked = POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: "
     with running(told(tmp_path, max_body=10_000)) as service, reach(service.url) as connection:
         connection.sendall(chunked + b"y" * 200_000)
@@ -235,7 +237,7 @@ def test_trailers_have_a_longest_size_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("offer", ["h2c", "websocket"])
 @pytest.mark.parametrize("name", ["Upgrade", "upgrade"])
-def test_an_upgrade_that_is_offered_is_not_taken(service: Running, offer: str, name: str) -> None:
+def test_an_offered_protocol_upgrade_is_ignored(service: Running, offer: str, name: str) -> None:
     """`curl --http2` offers one with each request; the request itself is served all the same."""
     offered = {"Connection": "Upgrade, HTTP2-Settings", name: offer, "HTTP2-Settings": "AAMAAABk"}
     for _ in range(2):
@@ -246,7 +248,9 @@ def test_an_upgrade_that_is_offered_is_not_taken(service: Running, offer: str, n
     assert service.http.get("/healthz", headers=offered).status_code == 200
 
 
-def test_requests_that_pile_up_are_the_last(service: Running) -> None:
+def test_a_client_with_too_many_pipelined_requests_is_disconnected_after_its_answers(
+    service: Running,
+) -> None:
     asked = post(DECIDE)
     with reach(service.url) as connection:
         connection.sendall(asked * 1000)
@@ -259,14 +263,14 @@ def test_requests_that_pile_up_are_the_last(service: Running) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_whoever_has_nothing_more_to_ask_is_answered(service: Running, count: int) -> None:
+def test_a_client_that_closed_its_sending_side_is_answered(service: Running, count: int) -> None:
     with reach(service.url) as connection:
         connection.sendall(post(DECIDE) * count)
         connection.shutdown(socket.SHUT_WR)
         assert all_of(connection).count(b"HTTP/1.1 200") == count
 
 
-def test_whoever_leaves_in_the_middle_is_let_go(service: Running) -> None:
+def test_a_client_that_disconnects_within_a_request_is_removed(service: Running) -> None:
     with reach(service.url) as connection:
         connection.sendall(post(DECIDE)[:-1])
         connection.shutdown(socket.SHUT_WR)
@@ -274,7 +278,7 @@ def test_whoever_leaves_in_the_middle_is_let_go(service: Running) -> None:
 
 
 @pytest.mark.parametrize("padding", range(0, 160, 20))
-def test_the_last_of_a_pile_is_answered_too(service: Running, padding: int) -> None:
+def test_the_last_pipelined_request_is_answered(service: Running, padding: int) -> None:
     """Wherever it is cut in two: its body is waited for, or it was never asked."""
     asked = post(DECIDE + b" " * 80, b"X-Padding: %s\r\n" % (b"y" * padding))
     with reach(service.url) as connection:
@@ -284,7 +288,7 @@ def test_the_last_of_a_pile_is_answered_too(service: Running, padding: int) -> N
     assert answer.count(b"connection: close") == 1
 
 
-def test_a_full_house_says_when_to_come_again(tmp_path: Path) -> None:
+def test_too_many_connections_are_refused_with_retry_after(tmp_path: Path) -> None:
     given = told(tmp_path, max_connections=2, body_timeout=2.0)
     with running(given) as service:
         idle = [reach(service.url) for _ in range(4)]
@@ -303,7 +307,7 @@ def test_a_full_house_says_when_to_come_again(tmp_path: Path) -> None:
             one.close()
 
 
-def test_a_crowd_leaves_files_for_the_service_itself(
+def test_many_connections_leave_file_descriptors_for_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever is too many is told so, but not while they use up what the journal needs."""
@@ -322,7 +326,7 @@ def files(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-def test_whoever_is_sent_away_and_stays_is_cut_off(tmp_path: Path) -> None:
+def test_a_refused_client_that_stays_connected_is_disconnected(tmp_path: Path) -> None:
     with running(told(tmp_path, max_connections=1)) as service:
         idle = [reach(service.url) for _ in range(2)]
         wait_until(lambda: len(service.connections) == 2)

@@ -44,7 +44,7 @@ def examples() -> list[tuple[str, str]]:
     return found
 
 
-def test_every_example_runs(tmp_path: Path) -> None:
+def test_every_example_of_the_docs_gives_its_shown_answer(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("no curl")
     checker = doctest.OutputChecker()
@@ -85,7 +85,7 @@ def defaults(kind: Any, *, without: tuple[str, ...] = ()) -> list[str]:
     return rows
 
 
-def test_tables_are_those_of_the_code() -> None:
+def test_tables_of_the_docs_equal_those_of_the_code() -> None:
     assert table("calls") == [
         f"| `{call.method} {call.path}` | {call.summary} | "
         f"{'read-write' if call.writes else 'read-only'} |"
@@ -97,12 +97,12 @@ def test_tables_are_those_of_the_code() -> None:
     assert table("limits") == defaults(Limits)
 
 
-def test_the_settings_shown_are_settings() -> None:
+def test_settings_shown_in_the_docs_are_valid() -> None:
     (text,) = blocks(SERVICE, "toml")
     msgspec.convert(tomllib.loads(text), Settings)
 
 
-def test_the_unit_is_one() -> None:
+def test_the_systemd_unit_in_the_docs_is_valid() -> None:
     (text,) = blocks(DEPLOYMENT, "ini")
     unit = configparser.ConfigParser(interpolation=None)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
@@ -115,7 +115,7 @@ def test_the_unit_is_one() -> None:
     assert int(unit["Service"]["LimitNOFILE"]) > 2 * connections + FILES
 
 
-def test_every_metric_to_watch_exists(tmp_path: Path) -> None:
+def test_every_metric_named_in_the_docs_exists(tmp_path: Path) -> None:
     with running(told(tmp_path)) as service:
         service.decide("ana")
         text = service.http.get("/metrics").text
@@ -123,7 +123,7 @@ def test_every_metric_to_watch_exists(tmp_path: Path) -> None:
         assert f"# TYPE {name} " in text, name
 
 
-def test_a_backup_made_while_it_serves_restores(tmp_path: Path) -> None:
+def test_a_backup_made_while_the_service_runs_can_be_restored(tmp_path: Path) -> None:
     (code,) = blocks(DEPLOYMENT, "python")
     with running(told(tmp_path / "a")) as service:
         for i in range(10):

@@ -59,7 +59,7 @@ def longest_wait(url: str, work: Callable[[], None]) -> float:
     return max(waits)
 
 
-def test_a_batch_that_ranks_does_not_keep_others_waiting(tmp_path: Path) -> None:
+def test_a_batch_of_rankings_does_not_delay_other_requests(tmp_path: Path) -> None:
     body = json.dumps({"decisions": [item(i) for i in range(ITEMS)]}).encode()
     with (
         process(tmp_path, f"--dim={DIM}") as (_, url),
@@ -77,7 +77,7 @@ def test_a_batch_that_ranks_does_not_keep_others_waiting(tmp_path: Path) -> None
         assert longest_wait(url, ask) < LONGEST
 
 
-def test_a_ranking_is_not_behind_all_those_of_a_batch(tmp_path: Path) -> None:
+def test_a_single_ranking_does_not_wait_for_all_rankings_of_a_batch(tmp_path: Path) -> None:
     """Whoever asks for one while a batch of forty is under way is answered before its end."""
     with running(told(tmp_path, dim=DIM, policy="atlas", options={})) as service:
         learnt(service.http)
@@ -100,7 +100,7 @@ def test_a_ranking_is_not_behind_all_those_of_a_batch(tmp_path: Path) -> None:
     assert ended["one"] < ended["batch"]
 
 
-def test_a_ranking_that_is_broken_up_is_the_same(tmp_path: Path) -> None:
+def test_a_ranking_computed_in_slices_is_the_same(tmp_path: Path) -> None:
     with running(told(tmp_path, dim=DIM)) as service:
         learnt(service.http)
         once = service.http.post("/v1/decisions", json=item(3)).json()

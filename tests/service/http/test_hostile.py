@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dyclu.service.engine.records import Line
+from dyclu.service.engine.lines import Line
 from tests.service.running import ARMS, Running, running, told
 
 GOOD = '{"user": "ana", "arms": [{"id": "a", "features": [1.0, 0.5]}]}'
@@ -109,7 +109,7 @@ DECISIONS = {
 
 
 @pytest.mark.parametrize(("body", "field"), DECISIONS.values(), ids=DECISIONS.keys())
-def test_decisions(service: Running, body: str, field: str) -> None:
+def test_invalid_decision_requests_are_refused(service: Running, body: str, field: str) -> None:
     response = post(service, "/v1/decisions", body.encode())
     assert response.status_code in (400, 422), response.text
     problem = response.json()["error"]
@@ -118,8 +118,8 @@ def test_decisions(service: Running, body: str, field: str) -> None:
 
 
 @pytest.mark.parametrize(("body", "field"), DECISIONS.values(), ids=DECISIONS.keys())
-def test_in_a_batch_nothing_else_is_done_either(service: Running, body: str, field: str) -> None:
-    """The second item is well-formed; items that break a limit are answered for themselves."""
+def test_an_invalid_decision_in_a_batch_is_refused(service: Running, body: str, field: str) -> None:
+    """An item beyond a limit is refused separately; other faults refuse the whole batch."""
     both = b'{"decisions": [' + body.encode() + b"]}"
     response = post(service, "/v1/decisions:batch", both)
     if response.status_code == 200:
@@ -135,7 +135,7 @@ def test_in_a_batch_nothing_else_is_done_either(service: Running, body: str, fie
     "value",
     ["NaN", "-Infinity", "1e999", "1e7", "1" + "0" * 400, '"1"', "true", "null", "[1]", "{}", ""],
 )
-def test_rewards(service: Running, value: str) -> None:
+def test_invalid_rewards_are_refused(service: Running, value: str) -> None:
     response = post(service, "/v1/decisions/known/reward", f'{{"value": {value}}}'.encode())
     assert response.status_code in (400, 422), response.text
     assert response.json()["error"]["field"] in ("value", "body")
@@ -144,7 +144,7 @@ def test_rewards(service: Running, value: str) -> None:
 @pytest.mark.parametrize(
     "body", [b'{"value": 1, "value": 2}', b"{}", b'{"value": 1, "x": 1}', b"1"]
 )
-def test_reward_bodies(service: Running, body: bytes) -> None:
+def test_invalid_reward_bodies_are_refused(service: Running, body: bytes) -> None:
     assert post(service, "/v1/decisions/known/reward", body).status_code == 422
 
 
@@ -152,7 +152,7 @@ def test_reward_bodies(service: Running, body: bytes) -> None:
     "id",
     ["..%2f..%2fetc", "%00", "a%0a", "a" * 129, "%ff%fe", "a%20b", "%3Cscript%3E", "-x", "ä"],
 )
-def test_ids_in_paths(service: Running, id: str) -> None:
+def test_invalid_ids_in_paths_are_refused(service: Running, id: str) -> None:
     for path in (f"/v1/decisions/{id}/reward", f"/v1/users/{id}"):
         method, body = ("GET", None) if "users" in path else ("POST", {"value": 1.0})
         response = service.http.request(method, path, json=body)
@@ -160,7 +160,7 @@ def test_ids_in_paths(service: Running, id: str) -> None:
         assert response.json()["error"]["field"] in ("id", "path", "decision_id")
 
 
-def test_what_observations_refuse(service: Running) -> None:
+def test_invalid_observations_are_refused(service: Running) -> None:
     for row in (
         {"user": "ana", "features": [1.0, 1e200], "reward": 1.0},
         {"user": "ana", "features": [1.0], "reward": 1.0},
@@ -175,7 +175,7 @@ def test_what_observations_refuse(service: Running) -> None:
 
 
 @pytest.mark.parametrize("since", ["-1", "x", "1e3", "9" * 17, "", "0x10"])
-def test_numbers_in_queries(service: Running, since: str) -> None:
+def test_invalid_numbers_in_queries_are_refused(service: Running, since: str) -> None:
     for name in ("since", "epoch"):
         response = service.http.get("/v1/changes", params={name: since})
         assert response.status_code == 422
@@ -183,13 +183,13 @@ def test_numbers_in_queries(service: Running, since: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/xml", "", "application/jsonp"])
-def test_other_content_types(service: Running, kind: str) -> None:
+def test_other_content_types_are_refused(service: Running, kind: str) -> None:
     response = post(service, "/v1/decisions", GOOD.encode(), **{"Content-Type": kind})
     assert response.status_code == 415
     assert response.json()["error"]["field"] == "content-type"
 
 
-def test_bad_utf8(service: Running) -> None:
+def test_invalid_utf8_is_refused(service: Running) -> None:
     for bad in (b"\xff\xfe", b"\xc3\x28", b"\xed\xa0\x80"):
         response = post(service, "/v1/decisions", GOOD.encode().replace(b"ana", bad))
         assert response.status_code in (400, 422)
@@ -202,7 +202,7 @@ MILLION = b'{"user":"a","arms":[%s]}' % b",".join(
 )
 
 
-def test_a_million_arms(service: Running, tmp_path: Path) -> None:
+def test_a_million_arms_are_refused(service: Running, tmp_path: Path) -> None:
     """Too long a body; and where that is allowed, too many arms."""
     assert post(service, "/v1/decisions", MILLION).status_code == 413
     with running(told(tmp_path, max_body=100_000_000)) as roomy:
@@ -213,13 +213,13 @@ def test_a_million_arms(service: Running, tmp_path: Path) -> None:
         assert lines(roomy) == []
 
 
-def test_an_oversized_body(service: Running) -> None:
+def test_an_oversized_body_is_refused(service: Running) -> None:
     response = post(service, "/v1/decisions", b" " * 200_001)
     assert response.status_code == 413
     assert "max_body" in response.json()["error"]["message"]
 
 
-def test_an_oversized_body_in_chunks(service: Running) -> None:
+def test_an_oversized_chunked_body_is_refused(service: Running) -> None:
     def chunks() -> Iterator[bytes]:
         for _ in range(30):
             yield b" " * 10_000
@@ -242,7 +242,7 @@ def raw(service: Running, content: bytes, *, more: bytes = b"") -> bytes:
 HEAD = b"POST /v1/decisions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 
 
-def test_a_slow_client_is_not_waited_for(service: Running) -> None:
+def test_a_body_that_is_too_slow_is_refused(service: Running) -> None:
     answer = raw(service, HEAD + b"Content-Length: 100\r\n\r\n" + b'{"user"')
     assert answer.startswith(b"HTTP/1.1 408")
     assert b'"field":"body"' in answer
@@ -251,7 +251,7 @@ def test_a_slow_client_is_not_waited_for(service: Running) -> None:
 
 
 @pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
-def test_whoever_never_ends_their_headers_is_sent_away(service: Running, before: bytes) -> None:
+def test_headers_that_never_end_are_refused(service: Running, before: bytes) -> None:
     """Also after a request that was answered; meanwhile others are served."""
     host, port = service.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
@@ -267,7 +267,7 @@ def test_whoever_never_ends_their_headers_is_sent_away(service: Running, before:
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["field"] == "headers"
 
 
-def test_a_connection_that_waits_for_its_next_request_is_left_alone(service: Running) -> None:
+def test_an_idle_keep_alive_connection_stays_open(service: Running) -> None:
     host, port = service.url.removeprefix("http://").split(":")
     asked = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with socket.create_connection((host, int(port)), timeout=10) as connection:
@@ -277,7 +277,7 @@ def test_a_connection_that_waits_for_its_next_request_is_left_alone(service: Run
             time.sleep(3)
 
 
-def test_a_chunked_body_is_a_body(service: Running) -> None:
+def test_a_chunked_body_is_accepted(service: Running) -> None:
     """Refused for what it says, not for how it comes; a chunk that lies is no HTTP."""
     chunked = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     body = features("NaN").encode()
@@ -289,17 +289,17 @@ def test_a_chunked_body_is_a_body(service: Running) -> None:
     assert raw(service, both + b"0\r\n\r\n").startswith(b"HTTP/1.1 4")
 
 
-def test_a_length_that_lies(service: Running) -> None:
+def test_a_wrong_content_length_is_refused(service: Running) -> None:
     for length in (b"-1", b"99999999999999999999999", b"ten", b"1e3"):
         answer = raw(service, HEAD + b"Content-Length: " + length + b"\r\n\r\n{}")
         assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413")), answer
 
 
-def test_not_http(service: Running) -> None:
+def test_bytes_that_are_not_http_are_refused(service: Running) -> None:
     assert raw(service, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n").startswith(b"HTTP/1.1 400")
 
 
-def test_minus_zero_is_zero(service: Running, tmp_path: Path) -> None:
+def test_minus_zero_is_treated_as_zero(service: Running, tmp_path: Path) -> None:
     with running(told(tmp_path)) as other:
         plain = post(other, "/v1/decisions", features("0").encode()).json()
         minus = post(other, "/v1/decisions", features("-0.0").encode()).json()
@@ -312,8 +312,7 @@ def test_minus_zero_is_zero(service: Running, tmp_path: Path) -> None:
         assert all("-0.0" not in msgspec.json.encode(body).decode() for body in bodies)
 
 
-def test_the_corpus_is_hostile_for_its_own_reasons(tmp_path: Path) -> None:
-    """What it is made from is accepted."""
+def test_the_valid_requests_that_hostile_ones_are_made_from_are_accepted(tmp_path: Path) -> None:
     with running(told(tmp_path)) as other:
         assert post(other, "/v1/decisions", GOOD.encode()).status_code == 200
         assert other.decide("ana", arms=ARMS, rank=True).status_code == 200

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dyclu
-from dyclu.service.engine.state import CHANGES_KEPT, Change
+from dyclu.service.engine.state import CHANGES_KEPT, ChangeEntry
 from dyclu.service.http.calls import CALLS
 from dyclu.service.settings import TenantSettings
 from tests.service.running import ARMS, Running, running, told, wait_until
@@ -33,7 +33,7 @@ def service(module_folder: Path) -> Iterator[Running]:
         yield made
 
 
-def test_decide_and_reward(service: Running) -> None:
+def test_a_decision_and_its_reward_are_answered(service: Running) -> None:
     decided = service.decide("ana", decision_id="first", rank=True)
     assert decided.status_code == 200
     answer = decided.json()
@@ -53,7 +53,7 @@ def test_decide_and_reward(service: Running) -> None:
     assert service.reward("never", 0.6).status_code == 404
 
 
-def test_batches_answer_each_item_for_itself(service: Running) -> None:
+def test_each_item_of_a_batch_is_answered_separately(service: Running) -> None:
     asked = [{"user": f"b{i}", "arms": ARMS, "decision_id": f"b{i % 3}"} for i in range(4)]
     results = service.http.post("/v1/decisions:batch", json={"decisions": asked}).json()["results"]
     assert [one["status"] for one in results] == ["decided"] * 3 + ["refused"]
@@ -77,7 +77,7 @@ def test_observations_are_learnt_in_order(service: Running) -> None:
     assert seen["segments"][0]["observations"] == 5
 
 
-def test_inactive_decisions(service: Running) -> None:
+def test_an_inactive_decision_is_rewarded_only_after_activation(service: Running) -> None:
     service.decide("ina", decision_id="later", active=False)
     assert service.reward("later", 1.0).status_code == 409
     activated = service.http.post("/v1/decisions/later/activate")
@@ -106,7 +106,9 @@ def announce(service: Running, many: int) -> None:
     for _ in range(many):
         state.total.changes += 1
         number = state.total.changes
-        state.changes.append(Change(number, number, f"u{number % 7}", 1, 2, 0.9, number, number))
+        state.changes.append(
+            ChangeEntry(number, number, f"u{number % 7}", 1, 2, 0.9, number, number)
+        )
 
 
 def followed(service: Running, since: int = 0) -> tuple[list[int], dict[str, Any]]:
@@ -121,7 +123,7 @@ def followed(service: Running, since: int = 0) -> tuple[list[int], dict[str, Any
             return numbers, page
 
 
-def test_changes_are_told_completely_page_by_page(tmp_path: Path) -> None:
+def test_pages_of_changes_contain_every_change_once(tmp_path: Path) -> None:
     """Whoever goes on from `next` sees each once, also those that come in between."""
     with running(told(tmp_path)) as made:
         announce(made, 1234)
@@ -135,7 +137,7 @@ def test_changes_are_told_completely_page_by_page(tmp_path: Path) -> None:
         assert followed(made, last["next"])[0] == []
 
 
-def test_what_is_no_longer_kept_is_told(tmp_path: Path) -> None:
+def test_an_answer_says_which_changes_are_no_longer_kept(tmp_path: Path) -> None:
     with running(told(tmp_path)) as made:
         announce(made, CHANGES_KEPT + 50)
         numbers, last = followed(made)
@@ -145,7 +147,7 @@ def test_what_is_no_longer_kept_is_told(tmp_path: Path) -> None:
         assert followed(made, 10**9)[1]["next"] == CHANGES_KEPT + 50
 
 
-def test_numbers_of_changes_hold_within_an_epoch(tmp_path: Path) -> None:
+def test_changes_with_an_old_epoch_are_refused(tmp_path: Path) -> None:
     """An erasure has them begin anew, and so has another policy; a mere restart has not."""
     given = told(tmp_path, policy="dyclu", options={"noise": 0.1})
     with running(given) as made:
@@ -170,7 +172,7 @@ def test_numbers_of_changes_hold_within_an_epoch(tmp_path: Path) -> None:
         assert made.http.get("/v1/changes").json()["epoch"] != after["epoch"]
 
 
-def test_a_number_that_was_never_told_is_refused_with_its_epoch(tmp_path: Path) -> None:
+def test_changes_since_a_number_beyond_the_latest_are_refused(tmp_path: Path) -> None:
     """As after a restore from a backup, when other changes will have the numbers in between."""
     with running(told(tmp_path)) as made:
         epoch = made.http.get("/v1/changes").json()["epoch"]
@@ -235,7 +237,7 @@ def live(service: Running, tastes: dict[str, int], *, rounds: int) -> None:
     service.http.post("/v1/observations", json={"observations": rows})
 
 
-def test_models_policy_and_activity(service: Running) -> None:
+def test_models_policy_and_activity_are_shown(service: Running) -> None:
     models = service.http.get("/v1/models").json()
     assert sum(one["users"] for one in models["models"]) + models["users_elsewhere"] > 0
     policy = service.http.get("/v1/policy").json()
@@ -245,7 +247,7 @@ def test_models_policy_and_activity(service: Running) -> None:
     assert sum(one["rewards"] for one in activity["minutes"]) == policy["rewards"]
 
 
-def test_health_readiness_and_metrics(service: Running) -> None:
+def test_health_readiness_and_metrics_are_answered(service: Running) -> None:
     assert service.http.get("/healthz").json()["status"] == "ok"
     assert service.http.get("/readyz").status_code == 200
     text = service.http.get("/metrics").text
@@ -254,14 +256,14 @@ def test_health_readiness_and_metrics(service: Running) -> None:
     assert 'call="decide",status="200"' in text
 
 
-def test_the_document_is_served_and_complete(service: Running) -> None:
+def test_the_openapi_document_is_served_and_complete(service: Running) -> None:
     document = service.http.get("/openapi.json").json()
     assert document["openapi"] == "3.1.0"
     for call in CALLS:
         assert call.method.lower() in document["paths"][call.path]
 
 
-def test_unknown_paths_and_methods(service: Running) -> None:
+def test_unknown_paths_and_methods_are_refused(service: Running) -> None:
     for path in ("/v1/nothing", "/v1/decisions/", "/../etc/passwd", "/page.css/../../secret"):
         assert service.http.get(path).status_code in (404, 405)
     response = service.http.get("/v1/decisions")
@@ -270,11 +272,11 @@ def test_unknown_paths_and_methods(service: Running) -> None:
 
 
 @pytest.mark.parametrize("name", ["localhost", "LOCALHOST", "LocalHost:8321", "[::1]:8321"])
-def test_loopback_has_several_names(service: Running, name: str) -> None:
+def test_every_loopback_host_name_is_answered(service: Running, name: str) -> None:
     assert service.http.get("/v1/policy", headers={"Host": name}).status_code == 200
 
 
-def test_a_foreign_host_name_gets_no_answer_without_keys(service: Running) -> None:
+def test_other_host_names_are_refused_without_keys(service: Running) -> None:
     """A page of another site whose name resolves to this machine."""
     response = service.http.get("/v1/policy", headers={"Host": "evil.example"})
     assert response.status_code == 421
@@ -284,7 +286,7 @@ def test_a_foreign_host_name_gets_no_answer_without_keys(service: Running) -> No
             assert "421" in operation["responses"]
 
 
-def test_parallel_duplicates_are_one(service: Running) -> None:
+def test_parallel_requests_with_one_id_make_one_decision(service: Running) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: service.decide("pia", decision_id="par"), range(24)))
         assert len({answer.text for answer in answers}) == 1
@@ -297,7 +299,7 @@ def test_parallel_duplicates_are_one(service: Running) -> None:
     assert all((int(i % 3) == kept) == (code == 200) for i, code in enumerate(statuses))
 
 
-def test_a_restart_continues(tmp_path: Path) -> None:
+def test_decisions_made_before_a_restart_can_be_rewarded_after_it(tmp_path: Path) -> None:
     with running(told(tmp_path)) as first:
         for i in range(20):
             first.decide("ana", decision_id=f"d{i}")
@@ -311,8 +313,7 @@ def test_a_restart_continues(tmp_path: Path) -> None:
         assert second.http.get("/v1/policy").json()["version"] == 21
 
 
-def test_a_safe_start_in_the_shadow(tmp_path: Path) -> None:
-    """Learns from the caller's choice, says what it would have chosen, and sums it up."""
+def test_shadow_mode_learns_from_the_callers_choices_and_reports_agreement(tmp_path: Path) -> None:
     with running(told(tmp_path, mode="shadow", epsilon=0.5)) as made:
         told_so = [made.decide("ana", chosen=f"a{i % 3}") for i in range(12)]
         answers = [one.json() for one in told_so]
@@ -333,7 +334,7 @@ def test_a_safe_start_in_the_shadow(tmp_path: Path) -> None:
         assert learnt.decide("ana", x).mean > 0.5
 
 
-def test_two_services_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_a_second_service_on_the_same_folder_is_refused(tmp_path: Path) -> None:
     with (
         running(told(tmp_path)),
         pytest.raises(dyclu.errors.FileError, match="another dyclu serve"),
@@ -342,7 +343,7 @@ def test_two_services_do_not_share_a_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_expiry_by_itself(tmp_path: Path) -> None:
+def test_decisions_expire_without_a_request(tmp_path: Path) -> None:
     with running(told(tmp_path, reward_wait=0.3, default_reward=0.0)) as made:
         made.decide("ana", decision_id="d1")
         wait_until(lambda: made.http.get("/v1/policy").json()["rewards"] == 1, seconds=5)
@@ -350,7 +351,7 @@ def test_expiry_by_itself(tmp_path: Path) -> None:
         assert made.http.get("/v1/policy").json()["pending"] == 0
 
 
-def test_an_erased_user_is_gone_and_others_are_served_meanwhile(tmp_path: Path) -> None:
+def test_an_erased_user_is_unknown_and_others_are_served_meanwhile(tmp_path: Path) -> None:
     with running(told(tmp_path)) as made:
         for user in ("ana", "bea"):
             for i in range(10):
@@ -368,7 +369,7 @@ def test_an_erased_user_is_gone_and_others_are_served_meanwhile(tmp_path: Path) 
     assert b"ana3" not in (tmp_path / "default/journal.db").read_bytes()
 
 
-def test_overload_is_refused_with_a_time(tmp_path: Path) -> None:
+def test_overload_is_refused_with_retry_after(tmp_path: Path) -> None:
     """A queue of one line: whoever comes while the disk is busy is told to come again."""
     limits = {"default": {"dim": 2, "limits": {"max_queue": 1, "max_pending": 40}}}
     tenants = msgspec.convert(limits, dict[str, TenantSettings])
@@ -385,7 +386,7 @@ def test_overload_is_refused_with_a_time(tmp_path: Path) -> None:
     assert len(accepted) == 40
 
 
-def test_a_client_that_leaves_does_not_disturb(service: Running) -> None:
+def test_a_client_that_disconnects_does_not_disturb_others(service: Running) -> None:
     body = json.dumps({"user": "leo", "arms": ARMS}).encode()
     host, port = service.url.removeprefix("http://").split(":")
     head = f"POST /v1/decisions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"

@@ -11,7 +11,7 @@ import pytest
 from dyclu.errors import OptionError
 from dyclu.service.http.calls import CALLS
 from dyclu.service.http.keys import digest, new_key
-from dyclu.service.settings import TAKEN, Settings, described, settings
+from dyclu.service.settings import RESERVED_NAMES, Settings, described, settings
 from tests.service.running import ARMS, Running, running
 
 KEYS = {name: new_key() for name in ("shop", "shop-new", "shop-reader", "news")}
@@ -61,7 +61,7 @@ def call(service: Running, method: str, path: str, name: str | None, body: Any =
     return service.http.request(method, path, json=body, headers=told)
 
 
-def test_no_key_means_401_everywhere(service: Running) -> None:
+def test_every_call_without_a_key_is_refused_with_401(service: Running) -> None:
     wrong: list[dict[str, str]] = [{}, {"Authorization": "Bearer x"}]
     wrong += [{"Authorization": KEYS["shop"]}]
     wrong += ({"Authorization": f"Basic {KEYS['shop']}"}, {"Authorization": "Bearer"})
@@ -87,13 +87,13 @@ def test_a_read_only_key_cannot_write(service: Running) -> None:
         assert response.status_code == (403 if one.writes else 200), one.name
 
 
-def test_both_live_keys_work(service: Running) -> None:
+def test_both_keys_of_a_role_work(service: Running) -> None:
     for name in ("shop", "shop-new"):
         answer = call(service, "POST", "/v1/decisions", name, {"user": "ana", "arms": ARMS})
         assert answer.status_code == 200
 
 
-def test_tenants_share_nothing(service: Running, tmp_path: Path) -> None:
+def test_a_tenant_does_not_see_another_tenants_data(service: Running, tmp_path: Path) -> None:
     three = [{"id": "a", "features": [1.0, 0.0, 0.5]}]
     news = {"user": "nina", "arms": three, "decision_id": "same"}
     shop = {"user": "sara", "arms": ARMS, "decision_id": "same"}
@@ -134,7 +134,7 @@ def flags(**more: Any) -> Settings:
     return settings({"dim": 2, **more}, environment={})
 
 
-def test_other_addresses_need_keys() -> None:
+def test_addresses_other_than_loopback_need_keys() -> None:
     pair = f"{digest('k')} read-write"
     for host in ("0.0.0.0", "::", "192.168.0.1", "example.org"):
         with pytest.raises(OptionError, match="without keys anybody"):
@@ -144,7 +144,7 @@ def test_other_addresses_need_keys() -> None:
         assert not flags(host=host).keyed
 
 
-def test_flags_come_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
+def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     file.write_text("port = 1\nhost = '127.0.0.2'\n[tenants.default]\ndim = 1\nepsilon = 0.1\n")
     environment = {"DYCLU_PORT": "2", "DYCLU_DIM": "2", "DYCLU_OPTIONS": "alpha=0.5"}
@@ -172,16 +172,16 @@ def test_flags_come_before_the_environment_and_that_before_the_file(tmp_path: Pa
         ({"dim": 0}, "dim"),
     ],
 )
-def test_settings_that_make_no_sense(more: dict[str, Any], complaint: str) -> None:
+def test_invalid_settings_are_refused(more: dict[str, Any], complaint: str) -> None:
     with pytest.raises(OptionError, match=complaint):
         flags(**more)
 
 
-def test_what_is_in_the_data_folder_is_no_tenants_name(tmp_path: Path) -> None:
+def test_names_of_files_in_the_data_folder_are_reserved(tmp_path: Path) -> None:
     """Whatever a service puts beside the folders of its tenants."""
     with running(flags(data=str(tmp_path), port=0)):
         beside = {file.name for file in tmp_path.iterdir()} - {"default"}
-    assert beside == TAKEN - {"lost+found"}
+    assert beside == RESERVED_NAMES - {"lost+found"}
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_what_is_in_the_data_folder_is_no_tenants_name(tmp_path: Path) -> None:
         ("[tenants.a]\npolicy = 'linucb'", "dim"),
     ],
 )
-def test_files_that_make_no_sense(tmp_path: Path, text: str, complaint: str) -> None:
+def test_invalid_settings_files_are_refused(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "s.toml").write_text(text)
     with pytest.raises(OptionError, match=complaint):
         settings({}, environment={}, file=tmp_path / "s.toml")

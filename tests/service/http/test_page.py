@@ -22,7 +22,7 @@ TASTES = np.array([[1.0, 0.0, 0.2], [-0.5, 1.0, 0.0], [0.0, -1.0, 0.8]])
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_nothing_comes_from_outside(name: str) -> None:
+def test_the_page_loads_nothing_from_other_hosts(name: str) -> None:
     content = resources.files("dyclu.service").joinpath("dashboard", name).read_text()
     outside = [url for url in re.findall(r"(?:https?:)?//[\w.]+", content) if "w3.org" not in url]
     assert not [url for url in outside if url.startswith(("http", "//")) and "." in url]
@@ -63,7 +63,7 @@ def service(
         yield made
 
 
-def test_a_change_is_seen_within_two_seconds(service: Running, window: Browser) -> None:
+def test_a_change_appears_on_the_page_within_two_seconds(service: Running, window: Browser) -> None:
     window.open(service.url)
     wait_until(lambda: window.text("#users") == "9", seconds=10)
     assert window.text("#state") == "well"
@@ -93,7 +93,7 @@ def top_row(window: Browser) -> list[str]:
     return found
 
 
-def test_a_users_timeline_when_clicked(service: Running, window: Browser) -> None:
+def test_clicking_a_user_shows_their_timeline(service: Running, window: Browser) -> None:
     window.open(service.url)
     wait_until(lambda: window.run("return document.querySelectorAll('#changes tr').length"))
     window.run("document.querySelector('#changes button').click()")
@@ -107,7 +107,7 @@ def test_a_users_timeline_when_clicked(service: Running, window: Browser) -> Non
     assert all("404" in one for one in window.complaints())
 
 
-def test_no_certainty_is_rounded_up(service: Running, window: Browser) -> None:
+def test_certainties_are_not_rounded_up(service: Running, window: Browser) -> None:
     window.open(service.url)
     shares = {0.5: "50 %", 0.9984: "99.8 %", 0.9999: "> 99.9 %", 1.0: "> 99.9 %"}
     assert {share: window.run(f"return percent({share})") for share in shares} == shares
@@ -131,7 +131,9 @@ def test_the_map_keeps_distances(service: Running, window: Browser) -> None:
     assert np.allclose(ratio, ratio[0], rtol=1e-6)
 
 
-def test_it_fits_a_phone_and_the_dark(service: Running, window: Browser, tmp_path: Path) -> None:
+def test_the_page_fits_a_phone_and_dark_mode(
+    service: Running, window: Browser, tmp_path: Path
+) -> None:
     window.open(service.url)
     wait_until(lambda: window.run("return document.querySelectorAll('#map circle').length"))
     background = {}
@@ -149,7 +151,7 @@ def test_it_fits_a_phone_and_the_dark(service: Running, window: Browser, tmp_pat
 ASKED_FOR = ("v1/policy", "v1/activity", "v1/changes?since=0", "v1/models", "v1/users/u99999")
 
 
-def test_a_hundred_thousand_users(tmp_path: Path, window: Browser) -> None:
+def test_the_page_shows_a_hundred_thousand_users(tmp_path: Path, window: Browser) -> None:
     """None of what the page asks for once a second may take long: requests wait meanwhile."""
     data = crowd(tmp_path, PolicySpec("linucb", 3, {}), users=100_000, life=1)
     with running(told(data, dim=3, options={})) as made:
@@ -170,7 +172,7 @@ def seconds_for(service: Running, path: str) -> float:
     return time.perf_counter() - began
 
 
-def test_a_key_is_asked_for(tmp_path: Path, window: Browser) -> None:
+def test_the_page_asks_for_a_key(tmp_path: Path, window: Browser) -> None:
     given = told(tmp_path, keys=f"{digest('open sesame')} read-only")
     with running(given) as locked:
         window.open(locked.url)

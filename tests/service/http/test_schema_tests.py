@@ -34,7 +34,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-def test_answers_are_as_documented(service: Running, case: Any) -> None:
+def test_answers_conform_to_the_openapi_document(service: Running, case: Any) -> None:
     checks = [
         not_a_server_error,
         status_code_conformance,

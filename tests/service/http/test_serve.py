@@ -11,18 +11,16 @@ from pathlib import Path
 import pytest
 
 import dyclu
-from dyclu.service.engine.rehearsal import rehearse
 from dyclu.service.http.serve import make_room
-from dyclu.service.spec import PolicySpec
+from dyclu.service.spec import PolicySpec, warm_up
 from tests.service.running import told
 
 FIRST_ROUNDS = """
 import sys, numba, numpy as np, dyclu
-from dyclu.service.engine.rehearsal import rehearse
-from dyclu.service.spec import PolicySpec
+from dyclu.service.spec import PolicySpec, warm_up
 
 name = sys.argv[1]
-rehearse(PolicySpec(name, 4, {}))
+warm_up(PolicySpec(name, 4, {}))
 files = [getattr(dyclu.kernels, name) for name in dyclu.kernels.__all__]
 dispatchers = [one for file in files for one in vars(file).values() if hasattr(one, "signatures")]
 loaded = set(sys.modules)
@@ -39,13 +37,12 @@ assert not late, late
 
 
 @pytest.mark.parametrize("name", dyclu.policies.names())
-def test_a_rehearsal_suits_every_policy(name: str) -> None:
-    rehearse(PolicySpec(name, 7, {}))
+def test_warm_up_works_for_every_policy(name: str) -> None:
+    warm_up(PolicySpec(name, 7, {}))
 
 
 @pytest.mark.parametrize("name", ["linucb", "dyclu", "atlas"])
-def test_after_a_rehearsal_nothing_is_left_to_load(name: str) -> None:
-    """Not a module, not a kernel: the first rounds are as quick as any."""
+def test_rounds_after_warm_up_import_and_compile_nothing(name: str) -> None:
     subprocess.run([sys.executable, "-c", FIRST_ROUNDS, name], check=True)
 
 
@@ -57,7 +54,7 @@ def few_files() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_as_many_files_may_be_open_as_there_are_connections(
+def test_the_limit_of_open_files_is_raised_for_the_connections(
     tmp_path: Path, few_files: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_room(told(tmp_path, max_connections=60))
@@ -68,7 +65,7 @@ def test_as_many_files_may_be_open_as_there_are_connections(
     assert not caplog.records
 
 
-def test_too_few_files_are_told_of(tmp_path: Path) -> None:
+def test_a_low_hard_limit_of_open_files_is_reported(tmp_path: Path) -> None:
     """In a process of its own: what is given up cannot be taken back."""
     code = (
         "import logging, resource, sys; from pathlib import Path;"

@@ -20,7 +20,7 @@ from dyclu.service.http.keys import digest
 from dyclu.service.schema import Observation
 from dyclu.service.spec import PolicySpec
 from dyclu.service.tools.export import COLUMNS
-from dyclu.service.tools.loadtest import Load, People, load
+from dyclu.service.tools.loadtest import Load, SimulatedUsers, load
 from dyclu.service.tools.replay import replay
 from tests.service.bench import ARMS, Bench
 from tests.service.running import running, told
@@ -52,7 +52,7 @@ def run(*words: str) -> Any:
     return CliRunner().invoke(app, words)
 
 
-def test_the_same_policy_foresees_the_same(journal: Path) -> None:
+def test_replaying_the_same_policy_gives_the_same_errors_and_changes(journal: Path) -> None:
     result = run("replay", str(journal), "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -61,7 +61,7 @@ def test_the_same_policy_foresees_the_same(journal: Path) -> None:
     assert found["users_changed_in_one_only"] == 0
 
 
-def test_what_a_better_policy_would_have_earned(journal: Path) -> None:
+def test_a_better_policy_gets_a_higher_estimated_mean_reward(journal: Path) -> None:
     """LinUCB alone, without the half at random, chooses the best arm once it knows the tastes."""
     found = json.loads(run("replay", str(journal), "--options=alpha=0.1", "--json").stdout)
     assert found["decisions_with_arms"] == 401
@@ -75,14 +75,14 @@ def test_what_a_better_policy_would_have_earned(journal: Path) -> None:
     assert uniform["replayed"]["error"] > found["replayed"]["error"]
 
 
-def test_replay_saves_what_was_learnt(journal: Path, tmp_path: Path) -> None:
+def test_replay_saves_the_replayed_policy(journal: Path, tmp_path: Path) -> None:
     result = run("replay", str(journal), "--policy=dyclu", f"--save={tmp_path / 'policy'}")
     assert result.exit_code == 0, result.output
     assert "DyClu(" in result.stdout
     assert isinstance(dyclu.load(tmp_path / "policy"), dyclu.DyClu)
 
 
-def test_replay_forgets_decisions_that_expired(tmp_path: Path) -> None:
+def test_replay_drops_predictions_of_expired_decisions(tmp_path: Path) -> None:
     bench = Bench(tmp_path, reward_wait=1.0)
     bench.decide("ana")
     bench.now += 2
@@ -90,10 +90,10 @@ def test_replay_forgets_decisions_that_expired(tmp_path: Path) -> None:
     spec = PolicySpec("linucb", 2, {})
     report = replay(bench.reader, spec, spec)
     assert (report.decisions, report.rewards) == (1, 0)
-    assert not report.other.waiting
+    assert not report.other.predictions
 
 
-def test_csv(journal: Path, tmp_path: Path) -> None:
+def test_export_writes_csv(journal: Path, tmp_path: Path) -> None:
     out = tmp_path / "table.csv"
     result = run("export", str(journal), str(out))
     assert result.stdout == f"written: {out} (402 rows)\n"
@@ -111,7 +111,7 @@ def test_csv(journal: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_parquet(journal: Path, tmp_path: Path) -> None:
+def test_export_writes_parquet(journal: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     out = tmp_path / "table.parquet"
     assert run("export", str(journal), str(out)).exit_code == 0
@@ -123,14 +123,14 @@ def test_parquet(journal: Path, tmp_path: Path) -> None:
         assert {name: "" if value is None else str(value) for name, value in row.items()} == text
 
 
-def test_no_journal_is_told(tmp_path: Path) -> None:
+def test_a_missing_journal_is_reported(tmp_path: Path) -> None:
     for words in (["replay", str(tmp_path / "x")], ["export", str(tmp_path / "x"), "y.csv"]):
         result = run(*words)
         assert result.exit_code == 2
         assert "there is no journal" in result.stderr
 
 
-def test_load(tmp_path: Path) -> None:
+def test_a_load_test_measures_latency_and_falling_regret(tmp_path: Path) -> None:
     with running(told(tmp_path, dim=5)) as made:
         wanted = Load(users=6, tastes=2, clients=8, seconds=1.5, noise=0.05)
         steps: list[float] = []
@@ -147,7 +147,7 @@ def test_load(tmp_path: Path) -> None:
     assert found["regret_last_tenth"] < 0.5 * found["regret_first_tenth"]
 
 
-def test_load_at_a_rate_and_without_rewards(tmp_path: Path) -> None:
+def test_a_load_test_keeps_its_rate_and_can_send_no_rewards(tmp_path: Path) -> None:
     with running(told(tmp_path, dim=3)) as made:
         wanted = Load(users=5, clients=4, seconds=1.0, rate=20.0, rewarded=0.0)
         found = asyncio.run(load(made.url, wanted)).numbers()
@@ -155,7 +155,7 @@ def test_load_at_a_rate_and_without_rewards(tmp_path: Path) -> None:
     assert found["rewards_per_second"] == 0
 
 
-def test_load_for_some_rounds_of_which_half_are_rewarded(tmp_path: Path) -> None:
+def test_a_load_test_ends_after_its_rounds_and_rewards_the_given_share(tmp_path: Path) -> None:
     with running(told(tmp_path, dim=3)) as made:
         wanted = Load(users=5, clients=4, seconds=60.0, rounds=200, rewarded=0.5)
         served = asyncio.run(load(made.url, wanted))
@@ -165,8 +165,8 @@ def test_load_for_some_rounds_of_which_half_are_rewarded(tmp_path: Path) -> None
     assert abs(len(served.rewards) - 100) < 5 * np.sqrt(200 / 4)
 
 
-def test_another_turn_is_the_same_people_with_other_arms() -> None:
-    first, again, other = (People(Load(turn=turn), 3) for turn in (0, 0, 1))
+def test_another_turn_has_the_same_users_and_other_arms() -> None:
+    first, again, other = (SimulatedUsers(Load(turn=turn), 3) for turn in (0, 0, 1))
     bodies = [
         [one.round()[2].partition(b"arms")[2] for _ in range(50)] for one in (first, again, other)
     ]
@@ -176,14 +176,14 @@ def test_another_turn_is_the_same_people_with_other_arms() -> None:
     assert first.written == other.written
 
 
-def test_a_load_test_needs_a_service() -> None:
+def test_a_load_test_without_a_service_is_reported() -> None:
     result = run("loadtest", "http://127.0.0.1:9", "--seconds=1")
     assert result.exit_code == 2
     assert "does not answer" in result.stderr
     assert run("loadtest", "ftp://x").exit_code == 2
 
 
-def test_a_key_and_its_digest() -> None:
+def test_the_key_command_prints_a_key_and_its_digest() -> None:
     lines = run("key").stdout.splitlines()
     key = lines[0].removeprefix("key: ")
     assert lines[2] == f'digest = "{digest(key)}"'
@@ -191,14 +191,14 @@ def test_a_key_and_its_digest() -> None:
     assert 'role = "read-only"' in run("key", "--role=read-only").stdout
 
 
-def test_a_key_of_no_role_is_refused() -> None:
+def test_a_key_with_an_unknown_role_is_refused() -> None:
     result = run("key", "--role=bogus")
     assert result.exit_code == 2
     assert "'bogus', expected read-only or read-write" in result.stderr
     assert "key:" not in result.stdout
 
 
-def test_serving_nothing_is_refused() -> None:
+def test_serving_without_a_tenant_is_refused() -> None:
     result = run("serve")
     assert result.exit_code == 2
     assert "no tenant is set up" in result.stderr
@@ -207,7 +207,7 @@ def test_serving_nothing_is_refused() -> None:
     assert "without keys" in result.stderr
 
 
-def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("dyclu.service.")]:
         if name != "dyclu.service.commands":
             monkeypatch.delitem(sys.modules, name)

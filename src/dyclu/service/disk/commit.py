@@ -1,11 +1,11 @@
-"""`Committer`: many requests, one disk. Lines that arrive while the disk is busy go together.
+"""`Committer`: writes lines to the journal in batches (group commit).
 
-One thread writes. While it waits for the disk, the event loop goes on accepting; whatever has
-gathered by then is the next batch. An answer is given when its batch is safe, never before.
+One thread writes. While it waits for the disk, the event loop accepts more requests; their lines
+are the next batch. An answer is sent when its batch is on disk, never before.
 
-If the disk refuses, everything on its way fails, nothing is accepted, and the disk is tried again
-every second until it takes lines; then what is really in the journal is compared with what is
-known, as a commit that reported an error may have been made.
+If the disk fails, all lines in flight fail, nothing is accepted, and the disk is tried again every
+second until it can be written. Then lines are read back from the journal, because a commit that
+reported an error may have been made.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from typing import Any
 
 from dyclu.service.disk.journal import Journal, JournalReader
 from dyclu.service.engine.engine import Engine
-from dyclu.service.engine.records import Line, encode
+from dyclu.service.engine.lines import Line, encode
 from dyclu.service.refusal import Refusal
 
 LOG = logging.getLogger("dyclu.service")
 
 SLICE = 0.005
-"""Seconds that learning takes at a time, between which requests are judged."""
+"""Seconds for which lines are applied before other requests get a turn."""
 
 FATAL = 70
-"""Exit status of a service that must begin anew from its journal."""
+"""Exit status of a service that must be restarted, from its journal."""
 
 TIDY = 5000
 """Lines after which the write-ahead log, some 50 MB by then, is moved into the database.
 
-The disk is busy with that for a moment in which everybody waits. Done more often it takes longer in
-all, as the same pages are written each time: at 3000 lines a second, every thousand lines, two in a
-hundred requests met it, and it was the tail of the latencies.
+All requests wait while this is done. Done more often it takes longer in total, since the same pages
+are written again: at 3000 lines per second and every 1000 lines, 2 % of the requests had to wait
+for it.
 """
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Lines that go to the disk together, or a job of its own."""
+    """Lines that are written together, or one job."""
 
     lines: list[Line] = field(default_factory=list)
     waiters: list[asyncio.Future[Any]] = field(default_factory=list)
@@ -53,22 +53,22 @@ class _Batch:
     left_out: set[int] = field(default_factory=set)
 
     def settle(self, result: Any) -> None:
-        """Tell all who wait and have not left: a job's result, or which lines are not in."""
+        """Give waiters that were not cancelled the job's result, or which lines were left out."""
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(self.left_out if self.job is None else result)
 
     def give_up(self, refusal: Refusal) -> None:
-        """Refuse everybody who waits and has not left."""
+        """Give waiters that were not cancelled a refusal."""
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_exception(refusal)
-                # Looked at, so that one nobody awaits leaves no complaint behind.
+                # Read it, so that asyncio does not warn about one that nobody awaits.
                 waiter.exception()
 
 
 class Committer:
-    """Brings an engine's lines to the disk; lives in the event loop.
+    """Writes an engine's lines to the journal; used from the event loop.
 
     Attributes
     ----------
@@ -125,9 +125,9 @@ class Committer:
             )
 
     def submit(self, line: Line) -> asyncio.Future[Any]:
-        """Return a future that is done when the line is safe and has been taken in.
+        """Return a future that is done when the line is on disk and has been applied.
 
-        It tells the numbers of those lines of the batch that the journal left out.
+        Its result is the set of numbers of the batch's lines that the journal left out.
         """
         if not self._waiting or self._waiting[-1].job is not None:
             self._waiting.append(_Batch())
@@ -139,7 +139,7 @@ class Committer:
         return waiter
 
     def run(self, job: Callable[[], Any], line: Line) -> asyncio.Future[Any]:
-        """Let the writing thread do something else in its turn, which writes this line itself."""
+        """Run a job in the writing thread, in its turn; the job writes this line itself."""
         batch = _Batch([line], job=job)
         self._waiting.append(batch)
         self._queued += 1
@@ -153,7 +153,7 @@ class Committer:
         return waiter
 
     async def settled(self) -> None:
-        """Wait until everything submitted so far is safe; raises if it was lost."""
+        """Wait until everything submitted so far is on disk; raises if writing failed."""
         last = self._waiting[-1] if self._waiting else self._writing
         if last is not None:
             await self._wait_for(last)
@@ -199,12 +199,12 @@ class Committer:
             self._taking_in = self._loop.create_task(self._take_in(batch, done.result()))
 
     async def _take_in(self, batch: _Batch, result: Any) -> None:
-        """Learn what is safe, a little at a time if it is much; then write the next batch."""
+        """Apply lines that are on disk, a few at a time; then write the next batch."""
         try:
             began = time.monotonic()
             for line in batch.lines:
                 if line.seq in batch.left_out:
-                    self._engine.taken([line])
+                    self._engine.left_out([line])
                 else:
                     self._engine.committed([line])
                 if time.monotonic() - began > SLICE:
@@ -219,7 +219,7 @@ class Committer:
         self._kick()
 
     def _end(self) -> None:
-        # What is served would no longer follow from the journal. The next start puts it right.
+        # The state no longer follows from the journal. The next start computes it again.
         LOG.critical("a line of the journal could not be taken in; ending", exc_info=True)
         self._die()
 
@@ -241,12 +241,12 @@ class Committer:
                 await self._loop.run_in_executor(self._thread, self._open)
                 lines = list(self._reader.after(self._engine.state.total.seq))
             except Exception as error:
-                # Whatever it is, giving up healing would be worse.
+                # Any error: giving up would be worse than trying again.
                 self.trouble = f"the journal cannot be written: {error}"
                 continue
             break
         try:
-            self._engine.found(lines)
+            self._engine.found_on_disk(lines)
             self._healed()
         except Exception:
             self._end()

@@ -1,11 +1,11 @@
-"""`Journal`: the truth, on disk. SQLite in WAL mode, synchronous FULL, one writing connection.
+"""`Journal`: the durable list of lines, in SQLite (WAL mode, synchronous FULL, one writer).
 
-Everything else the service knows follows from these lines. They are appended in order, by one
-connection in one thread, many at a time; what `append` returned from survives kill -9 and a power
-cut. The database itself holds no id twice and lets no decision end twice.
+Everything else the service knows follows from these lines. One connection in one thread appends
+them in order, in batches; when `append` has returned, its lines survive kill -9 and a power cut.
+Unique indexes ensure that no id is used twice and no decision is rewarded twice.
 
-A whole batch goes in as one JSON text in one statement. That is one call, and so one commit and
-one release of Python's lock, however many lines there are: the thread that serves is not held up.
+A batch is inserted as one JSON text by one statement: one call, one commit and one release of
+Python's lock, however many lines there are. So the thread that serves is not delayed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dyclu.errors import FileError
-from dyclu.service.engine.records import Line, decode_body
+from dyclu.service.engine.lines import Line, decode_body
 
 LOG = logging.getLogger("dyclu.service")
 
@@ -27,10 +27,10 @@ FORMAT = 1
 """Version of the tables below."""
 
 PATIENCE = 5
-"""Seconds for which a write waits for others who have locked the file; none should for long."""
+"""Seconds for which a write waits for a lock that another process holds."""
 
 CHUNK = 2000
-"""Lines read at a time: a reader must not hold up the writer's checkpoints for long."""
+"""Lines read at a time: a long read would delay the writer's checkpoints."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS journal (
@@ -61,7 +61,7 @@ _LINES = "SELECT seq, at, kind, ref, user, of, body FROM journal WHERE "
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was fixed when the journal was begun, how often somebody was erased, and who serves."""
+    """Facts in the journal: dimension, secret, number of erasures (`epoch`), policy that serves."""
 
     dim: int
     secret: bytes
@@ -75,23 +75,23 @@ class Journal:
     Attributes
     ----------
     owes : bool
-        Whether the write-ahead log may hold what was erased; `tidy` pays as soon as it can.
+        Whether erased lines may still be in the write-ahead log; `tidy` removes them when it can.
 
     Examples
     --------
-    >>> from dyclu.service.engine.records import Event, encode
+    >>> from dyclu.service.engine.lines import EventBody, encode
     >>> journal = Journal.open(Path("journal.db"), dim=2)
-    >>> journal.append([encode(Line(1, 0, "event", "e1", "ana", None, Event([1.0, 0.5], 0.7)))])
+    >>> journal.append([encode(Line(1, 0, "event", "e1", "ana", None, EventBody([1.0, 0.5], 0.7)))])
     set()
     >>> [line.body for line in journal.reader().after(0)]
-    [Event(x=[1.0, 0.5], value=0.7)]
+    [EventBody(x=[1.0, 0.5], value=0.7)]
     >>> journal.close()
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._writer = _connect(path)
-        # What was erased before a kill may still be in the log that it left behind.
+        # Lines erased before a kill may still be in the write-ahead log.
         self.owes = True
 
     @classmethod
@@ -121,7 +121,7 @@ class Journal:
         self._writer.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
 
     def note_served(self, policy: str) -> None:
-        """Remember which policy serves, for those who replay the journal later."""
+        """Store which policy serves, for a later `dyclu replay`."""
         self._writer.execute("INSERT OR REPLACE INTO meta VALUES ('served', ?)", (policy,))
 
     def append(self, lines: Sequence[bytes]) -> set[int]:
@@ -183,7 +183,7 @@ class Journal:
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def _cut_off(self) -> bool:
-        """Empty the write-ahead log and tell whether that was possible."""
+        """Empty the write-ahead log; return whether that was possible."""
         self._writer.execute("PRAGMA busy_timeout = 0").fetchone()
         try:
             busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
@@ -247,7 +247,7 @@ class JournalReader:
         )
 
     def facts(self) -> Facts:
-        """Return what the journal says of itself."""
+        """Return the facts that the journal stores about itself."""
         try:
             meta = dict(self._connection.execute("SELECT name, value FROM meta"))
             facts = Facts(
@@ -287,7 +287,7 @@ class JournalReader:
         """Yield all decisions and events in order, with the reward of each decision if any."""
         for line in self.after(0):
             if line.kind == "decision":
-                yield line, self.end_of(line.seq)
+                yield line, self.reward_of(line.seq)
             elif line.kind == "event":
                 yield line, None
 
@@ -295,7 +295,7 @@ class JournalReader:
         """Return the decision or event of this id."""
         return next(iter(self._lines("ref = ? AND kind = ?", ref, kind)), None)
 
-    def end_of(self, seq: int) -> Line | None:
+    def reward_of(self, seq: int) -> Line | None:
         """Return the reward of the decision with this number."""
         return next(iter(self._lines("of = ? AND kind = 'reward'", seq)), None)
 
@@ -307,7 +307,7 @@ class JournalReader:
         ]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
 

@@ -1,4 +1,4 @@
-"""`made_by`: what decides over the bits of a state, beside the journal and the policy's options."""
+"""`made_by`: the versions and source files that a state depends on, besides journal and options."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 import dyclu
 
 COMPUTES = ("numpy", "scipy", "numba")
-"""What policies compute with."""
+"""Libraries that policies compute with."""
 
 SOURCES = (
     "*.py", "core/**/*.py", "kernels/**/*.py", "policies/**/*.py",
     "service/*.py", "service/engine/**/*.py",
 )  # fmt: skip
-"""The files that decide what is in a snapshot: policies, states, and all that they import."""
+"""Files that the contents of a snapshot depend on: policies, states, and all that they import."""
 
 
 @cache
 def made_by() -> dict[str, str]:
-    """Return what a snapshot must have been made by to be gone on with.
+    """Return the versions that a snapshot must have been made with to be used.
 
-    Between two commits dyclu has one version but may compute otherwise, so its sources count too.
-    They are read once, when a tenant opens: a process goes on with the code that it has loaded,
-    whatever is installed over it later.
+    The version of dyclu is the same between two releases while its code changes, so a digest of
+    its sources is included. The sources are read once, when a tenant opens: a process continues to
+    run the code it has loaded, even if other code is installed later.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def _source() -> str:
 
 
 def difference(theirs: object) -> str:
-    """Return in words how another maker differs from this one, nothing if it does not.
+    """Return in words how other versions differ from these; an empty text if they do not.
 
     >>> difference(made_by()), difference({**made_by(), "numpy": "1.0"}).partition(",")[0]
     ('', 'made with numpy 1.0')

@@ -3,8 +3,8 @@
 A snapshot is two files, written one after the other, each atomic and with a digest of its own:
 ``<epoch>-<line>.policy`` is what `policy.save` writes, ``<epoch>-<line>.state`` the rest. The epoch
 counts erasures. A snapshot is used only if both files are whole, were made for the policy that the
-settings name, by a dyclu that computes as this one does, and since the last erasure; otherwise the
-one before it is, and in the end the journal alone. Nothing depends on a snapshot but time.
+settings name, with the same code (`provenance`), and since the last erasure. Otherwise the one
+before it is used, and without any the whole journal is replayed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dyclu.service.disk.journal import JournalReader
 from dyclu.service.disk.provenance import difference, made_by
 from dyclu.service.engine.state import State
 from dyclu.service.spec import PolicySpec
-from dyclu.storage import Saved, make_folder, read, trusting, write
+from dyclu.storage import Saved, damaged_on_error, make_folder, read, write
 
 LOG = logging.getLogger("dyclu.service")
 
@@ -33,14 +33,14 @@ JOURNAL, SNAPSHOTS = "journal.db", "snapshots"
 """Names in a tenant's folder."""
 
 ORPHANED = 71
-"""Exit status of a process that was to make a snapshot for a service that is gone."""
+"""Exit status of a snapshot process whose service has ended."""
 
 KIND = "service-state"
 KEPT = 2
 """Snapshots kept: the latest, and one to fall back on."""
 
 _FILE = re.compile(r"\.?[0-9]{8}-[0-9]{20}\.(state|policy)(\.[0-9]+-[0-9]+)?")
-"""Names of their files; a draft's has a dot in front, and behind it who writes it."""
+"""File names of snapshots; a draft starts with a dot and ends with its process and number."""
 
 
 class Snapshots:
@@ -49,11 +49,11 @@ class Snapshots:
     Attributes
     ----------
     complaints : list of str
-        What was wrong with those that were found.
+        Problems with the snapshots that were found.
     used : int
         Line of the snapshot that `latest` returned, 0 if there was none.
     owes : bool
-        Whether something that was to be removed may still be there.
+        Whether a file that should have been removed may still exist.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class Snapshots:
         self.complaints: list[str] = []
         self.used = 0
         self.owes = False
-        # Now, while the sources are those that were loaded.
+        # Compute the digest now, while the source files are those that were loaded.
         made_by()
         make_folder(folder)
 
@@ -108,7 +108,7 @@ class Snapshots:
         if differs := difference(saved.options.get("made_by")):
             raise FileError(f"{differs}; the journal is replayed instead")
         policy = policies.load(stem.with_suffix(".policy"))
-        with trusting(stem):
+        with damaged_on_error(stem):
             return State.restored(policy, saved.state, saved.arrays)
 
     def _found(self, epoch: int) -> list[Path]:
@@ -116,10 +116,10 @@ class Snapshots:
         return sorted(_whole(self._listed() or [], epoch), reverse=True)
 
     def purge(self, *, epoch: int) -> None:
-        """Remove all but the latest, and all that are older than an erasure: they remember.
+        """Remove all but the latest, and all from before an erasure: they contain erased users.
 
-        Those of a later epoch stay: whoever calls this has not yet heard of an erasure. So do
-        drafts of this one, which somebody may be writing.
+        Snapshots of a later epoch stay: the caller does not know of that erasure yet. Drafts of
+        this epoch stay too: another process may be writing them.
         """
 
         def outdated(there: list[Path]) -> list[Path]:
@@ -178,7 +178,7 @@ class Snapshots:
                 self._remove(path)
 
     def _complain(self, message: str) -> None:
-        # What is tried again and again is told once.
+        # What is tried repeatedly is logged once.
         if message not in self.complaints:
             LOG.error("%s", message)
             self.complaints.append(message)
@@ -208,8 +208,7 @@ def recover(reader: JournalReader, snapshots: Snapshots, *, upto: int | None = N
 def take(folder: Path, spec: PolicySpec) -> None:
     """Write a snapshot of a tenant beside a running service, from its last one and its journal.
 
-    The service is not held up for a moment, and whatever is in the new snapshot provably follows
-    from the journal.
+    The service is not delayed, and the contents of the new snapshot follow from the journal.
     """
     reader, snapshots = JournalReader(folder / JOURNAL), Snapshots(folder / SNAPSHOTS, spec)
     epoch = reader.facts().epoch
@@ -221,7 +220,7 @@ def take(folder: Path, spec: PolicySpec) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `take` as a process of its own, behind everything else."""
+    """Run `take` as a separate process of low priority."""
     os.nice(10)
     Thread(target=_end_with_parent, daemon=True).start()
     folder, spec = arguments
@@ -229,9 +228,9 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when the service has, which holds the other end of standard input.
+    """End this process when the service ends, which holds the other end of standard input.
 
-    Killed or not, it is gone then, and another may be about to write here.
+    Another service may be about to write to this folder then.
     """
     while os.read(sys.stdin.fileno(), 1):
         pass

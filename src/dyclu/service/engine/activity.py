@@ -1,11 +1,11 @@
-"""`Ring`: how much happened when, for the latest stretches of time only."""
+"""`Ring`: sums of what happened in each of the latest seconds, or minutes."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dyclu.service.engine.records import MICRO
+from dyclu.service.engine.lines import MICRO
 from dyclu.service.schema import Bucket
 
 DECISIONS, REWARDS, REWARD_SUM, CHANGES = range(4)
@@ -13,7 +13,7 @@ DECISIONS, REWARDS, REWARD_SUM, CHANGES = range(4)
 
 
 class Ring:
-    """Sums over equal stretches of time; a new stretch takes the place of the oldest.
+    """Sums over periods of equal length; a new period overwrites the oldest.
 
     Examples
     --------
@@ -26,28 +26,28 @@ class Ring:
 
     def __init__(self, *, span: int, length: int) -> None:
         self.span, self.length = span, length
-        self.stretch: NDArray[np.int64] = np.full(length, -1, dtype=np.int64)
+        self.period: NDArray[np.int64] = np.full(length, -1, dtype=np.int64)
         self.sums: NDArray[np.float64] = np.zeros((length, 4))
 
     def add(self, at: int, column: int, amount: float) -> None:
-        """Count something that happened at this time; what is too old for the ring is left out."""
-        stretch = at // self.span
-        slot = stretch % self.length
-        if self.stretch[slot] < stretch:
-            self.stretch[slot] = stretch
+        """Add an amount to the period of time `at`; a period that was overwritten is skipped."""
+        period = at // self.span
+        slot = period % self.length
+        if self.period[slot] < period:
+            self.period[slot] = period
             self.sums[slot] = 0.0
-        if self.stretch[slot] == stretch:
+        if self.period[slot] == period:
             self.sums[slot, column] += amount
 
     def buckets(self, now: int) -> list[Bucket]:
-        """Return the stretches in which anything happened, the oldest first."""
+        """Return the periods in which anything happened, the oldest first."""
         first = max(now // self.span - self.length, -1)
-        slots = np.flatnonzero(self.stretch > first)
-        slots = slots[np.argsort(self.stretch[slots])]
-        begun = (self.stretch[slots] * self.span / MICRO).tolist()
+        slots = np.flatnonzero(self.period > first)
+        slots = slots[np.argsort(self.period[slots])]
+        starts = (self.period[slots] * self.span / MICRO).tolist()
         return [
             Bucket(at, int(decisions), int(rewards), total, int(changes))
             for at, (decisions, rewards, total, changes) in zip(
-                begun, self.sums[slots].tolist(), strict=True
+                starts, self.sums[slots].tolist(), strict=True
             )
         ]

@@ -1,22 +1,22 @@
-"""`Deadlines`: for how long the reward of each decision is still waited for.
+"""`Deadlines`: until when the reward of each pending decision is accepted.
 
-`reward_wait` is a length of time, and a wall clock is a poor measure of one: it is set, it may be
-wrong when a machine starts, and it must not decide over what is learnt. A steady clock cannot be
-set, but starts at any number and means nothing to the next process. So each is asked for what it is
-good for:
+`reward_wait` is a duration. A wall clock measures durations badly: it can be set, and it can be
+wrong when a machine starts. A steady (monotonic) clock cannot be set, but its values mean nothing
+to the next process. So both are used:
 
-- While the service runs, only the steady clock counts. Whatever the wall clock does, forward or
-  back, every decision has its full `reward_wait`, and ends then.
-- At a start, what is left of a decision's time is what the wall clock says, as nothing else knows
-  how long the service was down; time down counts. It is never more than the decision had at first:
-  if the clock was ahead when it was made, or has been set back since, its time begins anew.
+- While the service runs, only the steady clock is used. Every decision has its full `reward_wait`,
+  whatever is done to the wall clock.
+- At a start, the wall clock says how much of a decision's time is left, since nothing else knows
+  how long the service was down; that time counts. It is never more than the decision had at first:
+  if the clock was ahead when the decision was made, or was set back since, its full time starts
+  again.
 
-So nothing waits longer than its full time after the latest start, and nothing that is waited for
-while the service runs ends early. What remains: a clock that is ahead *at a start*, of the one that
-decisions were made by, looks like a long time down, and ends what would have ended by then.
+So no decision is pending for longer than its full time after the latest start, and none ends early
+while the service runs. One case remains: if the wall clock is ahead *at a start*, compared with the
+clock when the decisions were made, this looks like a long time down, and decisions end early.
 
-Times of lines in the journal are the wall clock's, held where they are while it runs behind; they
-are shown, counted and exported, but nothing waits by them.
+Times of lines in the journal are the wall clock's, but never decrease. They are shown, counted and
+exported; deadlines do not depend on them while the service runs.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 
-from dyclu.service.engine.records import MICRO
+from dyclu.service.engine.lines import MICRO
 from dyclu.service.engine.state import Pending
 
 STALE_KEPT = 1000
-"""Deadlines of decisions that have ended which are kept beside as many as there are pending."""
+"""Deadlines of ended decisions that may be kept, in addition to one per pending decision."""
 
 
 class Deadlines:
-    """Until when decisions are waited for, in whole microseconds of a steady clock.
+    """The deadline of each pending decision, in whole microseconds of a steady clock.
 
     Examples
     --------
@@ -49,25 +49,25 @@ class Deadlines:
         self._order: list[tuple[int, int]] = []
 
     def resume(self, pending: Mapping[int, Pending], *, wall: int, longest: int) -> None:
-        """Take up decisions that an earlier process made, at this time of the wall clock.
+        """Add decisions that an earlier process made; `wall` is the wall clock's time now.
 
-        None is given more than its own wait; where that is not known, as the journal's times were
-        ahead of the clock when it was made, more than `longest`.
+        A decision gets at most its own full time, or `longest` if that is more: its own time is too
+        short if the journal's times were ahead of the wall clock when it was made.
         """
         for seq, one in pending.items():
             self.grant(seq, min(one.until - wall, max(one.wait, longest)))
 
     def grant(self, seq: int, wait: int) -> None:
-        """Wait for a decision so long from now on."""
+        """Set the deadline of a decision to `wait` from now."""
         self._until[seq] = self._now() + wait
         heappush(self._order, (self._until[seq], seq))
 
     def passed(self, seq: int) -> bool:
-        """Tell whether a decision's time is over."""
+        """Return whether a decision's time is over."""
         return self._until[seq] <= self._now()
 
     def overdue(self, pending: Mapping[int, Pending], *, most: int) -> list[int]:
-        """Return those of the pending whose time is over, the one that was due first in front."""
+        """Return the pending decisions whose time is over, at most `most`, the earliest first."""
         self._drop_stale(pending)
         now, found = self._now(), list[tuple[int, int]]()
         while self._order and self._order[0][0] <= now and len(found) < most:
@@ -77,7 +77,7 @@ class Deadlines:
             elif self._until[seq] == until:
                 found.append((until, seq))
         for one in found:
-            # They are due until a line that ends them is safe.
+            # They stay overdue until a line that ends them is on disk.
             heappush(self._order, one)
         return [seq for _, seq in found]
 

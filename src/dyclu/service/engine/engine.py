@@ -1,9 +1,9 @@
-"""`Engine`: what is accepted, and what it becomes in the journal.
+"""`Engine`: which requests are accepted, and which lines they become.
 
-The engine judges a request against the `State` and against what is on its way to the disk, and
-answers with a line to be written. It changes the state only when it is told that the line is safe
-(`committed`); if the disk refuses (`failed`), it is as if nobody had asked. Time, ids and the
-looking up of old lines are passed in; there is no I/O here.
+The engine checks a request against the `State` and against the lines in flight, and returns the
+answer with the line to be written. It applies a line to the state only when the line is on disk
+(`committed`); if the disk fails (`failed`), the request has no effect. Clocks, new ids and the
+lookup of old lines are passed in; there is no I/O here.
 """
 
 from __future__ import annotations
@@ -16,28 +16,20 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import UNSET
 
 from dyclu.service import schema
-from dyclu.service.engine.answers import (
-    decided,
-    decided_before,
-    expired,
-    observed_before,
-    rewarded,
-    rewarded_before,
-)
-from dyclu.service.engine.choosing import Coin, choose, ranking
+from dyclu.service.engine import checks
 from dyclu.service.engine.deadlines import Deadlines
-from dyclu.service.engine.flights import Flights, InFlight
+from dyclu.service.engine.exploration import Draw, choose, ranking
+from dyclu.service.engine.in_flight import LinesInFlight, MustWait
 from dyclu.service.engine.inspect import model_of
-from dyclu.service.engine.judging import check_reward, judged_arms, judged_choice, judged_features
-from dyclu.service.engine.records import (
+from dyclu.service.engine.lines import (
     MICRO,
-    Activation,
-    Decision,
-    Erasure,
-    Event,
-    Expiry,
+    ActivationBody,
+    DecisionBody,
+    ErasureBody,
+    EventBody,
+    ExpiryBody,
     Line,
-    Reward,
+    RewardBody,
 )
 from dyclu.service.engine.state import Pending, State
 from dyclu.service.refusal import Refusal
@@ -45,47 +37,47 @@ from dyclu.service.schema import DecisionRequest, Observation
 from dyclu.service.settings import TenantSettings
 from dyclu.validation import FloatArray
 
-__all__ = ["Archive", "Engine", "InFlight", "Reply"]
+__all__ = ["Engine", "MustWait", "OldLines", "Reply"]
 
 EXPIRED_AT_ONCE = 1000
-"""Decisions that one call of `expire` gives up."""
+"""Decisions that one call of `expire` ends at most."""
 
 A = TypeVar("A")
 
 
-class Archive(Protocol):
+class OldLines(Protocol):
     """Finds lines of the journal that are no longer in memory."""
 
     def find(self, ref: str, kind: str) -> Line | None:
-        """Return the decision or event of this id."""
+        """Return the decision or event with this id."""
         ...
 
-    def end_of(self, seq: int) -> Line | None:
+    def reward_of(self, seq: int) -> Line | None:
         """Return the reward of the decision with this number."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[A]):
-    """An answer, and the line that must be on the disk before it is given."""
+    """An answer, and the line that must be on disk before the answer is sent."""
 
     answer: A
     line: Line | None = None
 
 
 class Engine:
-    """Judges requests of one tenant; what is in flight must be waited for (`InFlight`).
+    """Checks the requests of one tenant; raises `MustWait` if one depends on a line in flight.
 
     Attributes
     ----------
     state : State
-        What follows from the lines that are safe.
+        The state after all lines that are on disk.
     """
 
     def __init__(
         self,
         state: State,
-        archive: Archive,
+        old_lines: OldLines,
         rules: TenantSettings,
         *,
         clock: Callable[[], float],
@@ -94,198 +86,199 @@ class Engine:
         secret: bytes,
     ) -> None:
         self.state = state
-        self._archive, self._rules = archive, rules
+        self._old_lines, self._rules = old_lines, rules
         self._clock, self._new_id, self._secret = clock, new_id, secret
         self._at = state.total.at
-        self._flights = Flights(last=state.total.seq)
+        self._in_flight = LinesInFlight(last=state.total.seq)
         self._deadlines = Deadlines(steady)
         self._deadlines.resume(state.pending, wall=self._wall(), longest=self._wait())
 
-    # --- what may be asked -------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------
 
     def decide(
-        self, asked: DecisionRequest, order: Sequence[int] | None = None
+        self, request: DecisionRequest, order: Sequence[int] | None = None
     ) -> Reply[schema.Decided]:
-        """Choose an arm, or repeat what was chosen under this id.
+        """Choose an arm; a known `decision_id` gets its first answer again.
 
-        Arms are ranked here and now unless their `order` was found before, a little at a time.
+        If a ranking is wanted, it is computed here unless `order` already holds it.
         """
-        self._flights.check_stays(asked.user)
-        if asked.decision_id is not UNSET:
-            known = self._known(asked.decision_id, "decision")
+        self._in_flight.check_user(request.user)
+        if request.decision_id is not UNSET:
+            known = self._find_taken(request.decision_id, "decision")
             if known is not None:
-                return Reply(decided_before(known, asked.user))
+                return Reply(checks.repeated_decision(known, request.user))
         try:
-            arms = judged_arms(asked, self._rules)
-            chosen = judged_choice(asked, self._rules)
-            self._check_room(asked.user, decision=True)
+            arms = checks.checked_arms(request, self._rules)
+            chosen = checks.checked_choice(request, self._rules)
+            self._check_room(request.user, decision=True)
         except Refusal:
-            # What was once answered is answered again, whatever has filled up since.
-            if asked.decision_id is UNSET:
+            # A repetition gets its first answer, even if a limit has been reached since then.
+            if request.decision_id is UNSET:
                 raise
-            known = self._archive.find(asked.decision_id, "decision")
+            known = self._old_lines.find(request.decision_id, "decision")
             if known is None:
                 raise
-            return Reply(decided_before(known, asked.user))
+            return Reply(checks.repeated_decision(known, request.user))
         at = self._now()
-        id = self._new_id(at) if asked.decision_id is UNSET else asked.decision_id
-        body = self._decision(asked, arms, chosen, id, order)
-        made = self._flights.take_off(at, body, ref=id, user=asked.user)
-        return Reply(decided(made), made)
+        id = self._new_id(at) if request.decision_id is UNSET else request.decision_id
+        body = self._decision(request, arms, chosen, id, order)
+        line = self._in_flight.add(at, body, ref=id, user=request.user)
+        return Reply(checks.decision_answer(line), line)
 
     def reward(self, id: str, value: float) -> Reply[schema.Rewarded]:
-        """Take in a decision's reward, once: the first value wins."""
-        check_reward(value, "value", self._rules.limits)
-        seq = self._pending(id)
+        """Accept a decision's reward once; the first value is kept."""
+        checks.check_reward(value, "value", self._rules.limits)
+        seq = self._find_pending(id)
         if seq is None:
-            return Reply(rewarded_before(id, self._end(id), value))
-        pending, at = self._in_time(seq)
+            return Reply(checks.repeated_reward(id, self._find_reward(id), value))
+        pending, at = self._check_in_time(seq)
         if not pending.active:
             raise Refusal(
                 409, "inactive", f"decision {id} is not active; activate it before its reward"
             )
-        made = self._flights.take_off(at, Reward(value), of=seq)
-        return Reply(schema.Rewarded(id, value, repeated=False), made)
+        line = self._in_flight.add(at, RewardBody(value), of=seq)
+        return Reply(schema.Rewarded(id, value, repeated=False), line)
 
     def activate(self, id: str) -> Reply[schema.Activated]:
-        """Let a decision that began inactive count from now on."""
-        seq = self._pending(id)
+        """Activate a decision that was made inactive; its time to be rewarded starts now."""
+        seq = self._find_pending(id)
         if seq is None:
-            end = self._end(id)
-            if end is None or rewarded(end) is None:
-                raise expired(id)
-            return Reply(schema.Activated(id, end.at / MICRO))
-        pending, at = self._in_time(seq)
+            reward = self._find_reward(id)
+            if reward is None or checks.given_reward(reward) is None:
+                raise checks.too_late(id)
+            return Reply(schema.Activated(id, reward.at / MICRO))
+        pending, at = self._check_in_time(seq)
         if pending.active:
             return Reply(schema.Activated(id, pending.until / MICRO))
         until = self._wall() + self._wait()
-        made = self._flights.take_off(at, Activation(until), of=seq)
-        return Reply(schema.Activated(id, until / MICRO), made)
+        line = self._in_flight.add(at, ActivationBody(until), of=seq)
+        return Reply(schema.Activated(id, until / MICRO), line)
 
-    def observe(self, told: Observation) -> Reply[schema.Observed]:
-        """Take in an observation from elsewhere, once per event id."""
-        self._flights.check_stays(told.user)
-        if told.event_id is not UNSET:
-            known = self._known(told.event_id, "event")
+    def observe(self, observation: Observation) -> Reply[schema.Observed]:
+        """Accept an observation from another source, once per event id."""
+        self._in_flight.check_user(observation.user)
+        if observation.event_id is not UNSET:
+            known = self._find_taken(observation.event_id, "event")
             if known is not None:
-                return Reply(observed_before(known, told))
-        check_reward(told.reward, "reward", self._rules.limits)
-        x = judged_features([told.features], "features", self._rules).tolist()[0]
-        self._check_room(told.user, decision=False)
+                return Reply(checks.repeated_observation(known, observation))
+        checks.check_reward(observation.reward, "reward", self._rules.limits)
+        x = checks.checked_features([observation.features], "features", self._rules).tolist()[0]
+        self._check_room(observation.user, decision=False)
         at = self._now()
-        id = self._new_id(at) if told.event_id is UNSET else told.event_id
-        made = self._flights.take_off(at, Event(x, told.reward), ref=id, user=told.user)
-        return Reply(schema.Observed(id, repeated=False), made)
+        id = self._new_id(at) if observation.event_id is UNSET else observation.event_id
+        body = EventBody(x, observation.reward)
+        line = self._in_flight.add(at, body, ref=id, user=observation.user)
+        return Reply(schema.Observed(id, repeated=False), line)
 
     def expire(self) -> list[Line]:
-        """Return lines that end decisions whose time is over, with the default reward if any."""
+        """Return lines that end overdue decisions: with the default reward if there is one."""
         now, default = self._now(), self._rules.default_reward
-        waiting = self.state.pending
-        over = self._deadlines.overdue(waiting, most=EXPIRED_AT_ONCE)
-        late = [seq for seq in over if not self._ends_otherwise(seq)]
-        learns = [] if default is None else [seq for seq in late if waiting[seq].active]
+        pending = self.state.pending
+        overdue = self._deadlines.overdue(pending, most=EXPIRED_AT_ONCE)
+        late = [seq for seq in overdue if not self._changes_otherwise(seq)]
+        learns = [] if default is None else [seq for seq in late if pending[seq].active]
         lines = [
-            self._flights.take_off(now, Reward(default or 0.0, default=True), of=seq)
+            self._in_flight.add(now, RewardBody(default or 0.0, default=True), of=seq)
             for seq in learns
         ]
         if rest := sorted(set(late) - set(learns)):
-            lines.append(self._flights.take_off(now, Expiry(rest)))
+            lines.append(self._in_flight.add(now, ExpiryBody(rest)))
         return lines
 
     def erase(self, user: str) -> Line:
-        """Return the line that stands for a user's erasure; until `forget`, they are left alone."""
+        """Return the line that records a user's erasure; they must wait until `forget`."""
         if user not in self.state.users:
             raise Refusal(404, "unknown", "no such user", field="user")
-        self._flights.erase(user)
-        return self._flights.take_off(self._now(), Erasure())
+        self._in_flight.begin_erasure(user)
+        return self._in_flight.add(self._now(), ErasureBody())
 
-    # --- what became of it -------------------------------------------------------------------
+    # --- results of writing ------------------------------------------------------------------
 
     def committed(self, lines: Sequence[Line]) -> None:
-        """Take in lines that are on the disk."""
-        for one in lines:
-            self._take_in(one)
-            self._flights.land(one)
+        """Apply lines that are on disk."""
+        for line in lines:
+            self._apply(line)
+            self._in_flight.remove(line)
 
-    def found(self, lines: Sequence[Line]) -> None:
-        """Take in lines that are on the disk although they had `failed`."""
-        for one in lines:
-            self._take_in(one)
-            self._flights.skip(one)
+    def found_on_disk(self, lines: Sequence[Line]) -> None:
+        """Apply lines that are on disk although writing them reported an error."""
+        for line in lines:
+            self._apply(line)
+            self._in_flight.skip(line)
 
-    def _take_in(self, one: Line) -> None:
-        self.state.apply(one)
-        match one.body:
-            case Decision():
-                self._deadlines.grant(one.seq, self._wait())
-            case Activation():
-                self._deadlines.grant(one.of or 0, self._wait())
+    def _apply(self, line: Line) -> None:
+        self.state.apply(line)
+        match line.body:
+            case DecisionBody():
+                self._deadlines.grant(line.seq, self._wait())
+            case ActivationBody():
+                self._deadlines.grant(line.of or 0, self._wait())
 
-    def taken(self, lines: Sequence[Line]) -> None:
-        """Let go of lines that the journal left out; asked again, their ids are looked up."""
-        for one in lines:
-            self._flights.turn_back(one)
+    def left_out(self, lines: Sequence[Line]) -> None:
+        """Drop lines that the journal left out; when repeated, their ids are looked up."""
+        for line in lines:
+            self._in_flight.reject(line)
 
     def failed(self) -> None:
-        """Forget everything that was on its way to the disk."""
-        self._flights = Flights(last=self.state.total.seq)
+        """Drop all lines in flight."""
+        self._in_flight = LinesInFlight(last=self.state.total.seq)
 
     def forget(self, user: str) -> None:
-        """Let go of what is remembered of a user whose lines are gone."""
+        """Remove a user, whose lines have been removed, from the state."""
         self.state.forget(user)
-        self._flights.forgotten(user)
+        self._in_flight.end_erasure(user)
 
     def replace(self, state: State) -> None:
-        """Go on with another state that has taken in the same lines."""
+        """Continue with another state that has applied the same lines."""
         assert state.total.seq == self.state.total.seq
         self.state = state
 
-    # --- looking up --------------------------------------------------------------------------
+    # --- lookups and checks ------------------------------------------------------------------
 
-    def _known(self, id: str, kind: str) -> Line | None:
-        """Return the line of an id that is known to be taken.
+    def _find_taken(self, id: str, kind: str) -> Line | None:
+        """Return the line of an id that is known to be in use.
 
-        Looking every id up would cost as much as deciding. An id that is not in memory is taken
-        for a new one; if it is not, the journal leaves the line out, and `taken` says so.
+        A lookup for every id would cost as much as a decision. So an id that is not in memory is
+        assumed to be new; if it is not, the journal leaves the line out and `left_out` is called.
         """
-        self._flights.check_id(id, kind)
-        if id in self.state.ids or (id, kind) in self._flights.suspects:
-            self._flights.suspects.discard((id, kind))
-            return self._archive.find(id, kind)
+        self._in_flight.check_id(id, kind)
+        if id in self.state.ids or (id, kind) in self._in_flight.taken_ids:
+            self._in_flight.taken_ids.discard((id, kind))
+            return self._old_lines.find(id, kind)
         return None
 
-    def _pending(self, id: str) -> int | None:
-        """Return the number of a decision that waits for its reward, None if it does not."""
-        self._flights.check_id(id, "decision")
+    def _find_pending(self, id: str) -> int | None:
+        """Return the number of a pending decision, None if it is not pending."""
+        self._in_flight.check_id(id, "decision")
         seq = self.state.ids.get(id)
         if seq is not None:
-            self._flights.check_stays(self.state.pending[seq].user)
-            if self._flights.ending(seq):
-                raise InFlight
+            self._in_flight.check_user(self.state.pending[seq].user)
+            if self._in_flight.changes_decision(seq):
+                raise MustWait
         return seq
 
-    def _ends_otherwise(self, seq: int) -> bool:
-        """Tell whether a decision is about to be rewarded or activated, or to go with its user."""
+    def _changes_otherwise(self, seq: int) -> bool:
+        """Return whether a line in flight changes this decision, or erases its user."""
         user = self.state.pending[seq].user
-        return self._flights.ending(seq) or self._flights.leaving(user)
+        return self._in_flight.changes_decision(seq) or self._in_flight.erases(user)
 
-    def _in_time(self, seq: int) -> tuple[Pending, int]:
-        """Return a decision that waits for its reward, and the time; refuse if it is too late."""
+    def _check_in_time(self, seq: int) -> tuple[Pending, int]:
+        """Return a pending decision and the time, or refuse if the decision's time is over."""
         pending = self.state.pending[seq]
         if self._deadlines.passed(seq):
-            raise expired(pending.id)
+            raise checks.too_late(pending.id)
         return pending, self._now()
 
-    def _end(self, id: str) -> Line | None:
-        """Return the reward of a decision that no longer waits for one."""
-        found = self._archive.find(id, "decision") if re.fullmatch(schema.ID, id) else None
+    def _find_reward(self, id: str) -> Line | None:
+        """Return the reward of a decision that is no longer pending."""
+        found = self._old_lines.find(id, "decision") if re.fullmatch(schema.ID, id) else None
         if found is None:
             raise Refusal(404, "unknown", "no decision has this id", field="decision_id")
-        return self._archive.end_of(found.seq)
+        return self._old_lines.reward_of(found.seq)
 
     def _check_room(self, user: str, *, decision: bool) -> None:
-        limits, newcomers = self._rules.limits, self._flights.newcomers
-        if decision and len(self.state.pending) + self._flights.decisions >= limits.max_pending:
+        limits, new_users = self._rules.limits, self._in_flight.new_users
+        if decision and len(self.state.pending) + self._in_flight.decisions >= limits.max_pending:
             raise Refusal(
                 429,
                 "limit",
@@ -294,54 +287,54 @@ class Engine:
                 field="decision_id",
                 retry_after=5,
             )
-        if user in self.state.users or user in newcomers:
+        if user in self.state.users or user in new_users:
             return
-        if len(self.state.users) + len(newcomers) >= limits.max_users:
+        if len(self.state.users) + len(new_users) >= limits.max_users:
             message = f"there are {limits.max_users} users (limit max_users)"
             raise Refusal(429, "limit", message, field="user", retry_after=60)
-        newcomers.add(user)
+        new_users.add(user)
 
-    # --- making ------------------------------------------------------------------------------
+    # --- decisions and times -----------------------------------------------------------------
 
     def _decision(
         self,
-        asked: DecisionRequest,
+        request: DecisionRequest,
         arms: FloatArray,
         chosen: int | None,
         id: str,
         order: Sequence[int] | None,
-    ) -> Decision:
-        policy, rules, user = self.state.policy, self._rules, asked.user
-        # In the shadow nothing is explored: the choice, and its chance, are the caller's.
-        coin = Coin.of(id, secret=self._secret) if chosen is None and rules.epsilon else None
-        choice = choose(policy, user, arms, epsilon=rules.epsilon, coin=coin)
-        taken = choice.arm if chosen is None else chosen
-        tally = self.state.users.get(user)
-        if asked.rank is True:
+    ) -> DecisionBody:
+        policy, rules, user = self.state.policy, self._rules, request.user
+        # In shadow mode there is no exploration: the caller chose, and its propensity is unknown.
+        draw = Draw.of(id, secret=self._secret) if chosen is None and rules.epsilon else None
+        best = choose(policy, user, arms, epsilon=rules.epsilon, draw=draw)
+        taken = best.arm if chosen is None else chosen
+        counters = self.state.users.get(user)
+        if request.rank is True:
             order = list(ranking(policy, user, arms)) if order is None else order
-            # What was learnt since it was found may have put another arm first.
-            order = order if coin else [choice.arm, *(i for i in order if i != choice.arm)]
-        return Decision(
-            arm=asked.arms[taken].id,
+            # Rewards learnt since `order` was computed may have put another arm first.
+            order = order if draw else [best.arm, *(i for i in order if i != best.arm)]
+        return DecisionBody(
+            arm=request.arms[taken].id,
             x=arms[taken].tolist(),
-            mean=choice.mean,
-            width=choice.width,
+            mean=best.mean,
+            width=best.width,
             version=self.state.total.version,
             until=self._wall() + self._wait(),
             offered=len(arms),
-            propensity=choice.propensity if chosen is None else None,
-            model=model_of(policy, user, None if tally is None else tally.segment),
-            active=asked.active is not False,
-            rank=None if order is None else [asked.arms[index].id for index in order],
-            own=None if chosen is None else asked.arms[choice.arm].id,
-            arms=asked.arms if rules.log_arms else None,
+            propensity=best.propensity if chosen is None else None,
+            model=model_of(policy, user, None if counters is None else counters.segment),
+            active=request.active is not False,
+            rank=None if order is None else [request.arms[index].id for index in order],
+            own=None if chosen is None else request.arms[best.arm].id,
+            arms=request.arms if rules.log_arms else None,
         )
 
     def _wait(self) -> int:
         return round(self._rules.reward_wait * MICRO)
 
     def _now(self) -> int:
-        # A clock that is set back must not make the journal's times run backwards.
+        # If the wall clock is set back, the journal's times must not decrease.
         self._at = max(self._at, self.state.total.at, self._wall())
         return self._at
 

@@ -1,8 +1,8 @@
-"""`State`: what follows from the journal, line by line.
+"""`State`: the policy, pending decisions and counters, computed from the journal line by line.
 
-The state after line n is a function of the first n lines and of the policy's options. It holds no
-clock and no randomness, so that a start from any snapshot, a replay and a service that never
-stopped all arrive at the same bits.
+The state after line n is a function of the first n lines and of the policy's options. It uses no
+clock and no randomness, so a start from any snapshot, a replay and a service that never stopped
+all reach the same state, bit for bit.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from numpy.typing import NDArray
 
 from dyclu.errors import DycluError
 from dyclu.policy import Outcome, Policy
-from dyclu.service.engine import inspect
 from dyclu.service.engine.activity import CHANGES, DECISIONS, REWARD_SUM, REWARDS, Ring
-from dyclu.service.engine.records import (
+from dyclu.service.engine.inspect import announced
+from dyclu.service.engine.lines import (
     MICRO,
-    Activation,
-    Decision,
-    Erasure,
-    Event,
-    Expiry,
+    ActivationBody,
+    DecisionBody,
+    ErasureBody,
+    EventBody,
+    ExpiryBody,
     Line,
-    Reward,
+    RewardBody,
 )
 from dyclu.validation import FloatArray
 
 LOG = logging.getLogger("dyclu.service")
 
 CHANGES_KEPT = 10_000
-"""Latest changes that can be asked for."""
+"""Number of the latest changes that are kept."""
 
 UNLEARNABLE = (DycluError, ArithmeticError, np.linalg.LinAlgError)
-"""What a policy raises for a reward every time; all else may pass, as lack of memory does."""
+"""Errors that the same reward would raise again. Others, such as lack of memory, may not recur."""
 
 
 class Pending(Struct, gc=False):
-    """A decision whose reward is waited for, for `wait` and so until `until` as it was told."""
+    """A decision that may be rewarded for `wait` after it was made, that is until `until`."""
 
     id: str
     user: str
@@ -53,8 +53,8 @@ class Pending(Struct, gc=False):
     active: bool
 
 
-class Tally(Struct, gc=False):
-    """What is counted of a user; `first` rewards of all users came before their own first."""
+class UserCounters(Struct, gc=False):
+    """What is counted per user; before their first reward, `first` rewards of all users came."""
 
     decisions: int = 0
     rewards: int = 0
@@ -64,10 +64,10 @@ class Tally(Struct, gc=False):
     segment: int | None = None
 
 
-class Change(Struct, frozen=True, gc=False):
-    """A change as the policy announced it.
+class ChangeEntry(Struct, frozen=True, gc=False):
+    """A change that the policy noticed, with its number and time.
 
-    `version` rewards of all users had been learnt by then, `rewards` of this one.
+    By then `version` rewards of all users had been learnt, `rewards` of them of this user.
     """
 
     number: int
@@ -81,7 +81,7 @@ class Change(Struct, frozen=True, gc=False):
 
 
 class Counters(Struct):
-    """What is counted of everybody."""
+    """What is counted over all users; `seq` and `at` are those of the last line."""
 
     seq: int = 0
     at: int = 0
@@ -96,65 +96,65 @@ class Counters(Struct):
 
 
 class State:
-    """Everything a tenant has learnt.
+    """Everything that follows from the lines of a tenant's journal.
 
     Attributes
     ----------
     policy : Policy
-        Has learnt every reward of the journal so far, once, in order.
+        Has learnt every reward of the journal so far, once and in order.
     pending : ordered dict of int to Pending
-        Decisions without a reward by number of line, in the order they began to count.
+        Pending decisions by number of their line, in the order in which they became active.
     ids : dict of str to int
-        Their numbers by id.
-    users : dict of str to Tally
-        Everybody who was ever seen.
-    changes : deque of Change
+        Numbers of the pending decisions by id.
+    users : dict of str to UserCounters
+        Counters of every user that any line is about.
+    changes : deque of ChangeEntry
         The latest changes.
     total : Counters
-        What is counted of everybody.
+        Counters over all users.
     seconds, minutes : Ring
-        What happened when.
+        Activity per second and per minute.
     """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.pending: OrderedDict[int, Pending] = OrderedDict()
         self.ids: dict[str, int] = {}
-        self.users: dict[str, Tally] = {}
-        self.changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
+        self.users: dict[str, UserCounters] = {}
+        self.changes: deque[ChangeEntry] = deque(maxlen=CHANGES_KEPT)
         self.total = Counters()
         self.seconds = Ring(span=MICRO, length=600)
         self.minutes = Ring(span=60 * MICRO, length=1440)
 
     def apply_all(self, lines: Iterable[Line]) -> State:
-        """Take in many lines and return itself."""
+        """Apply lines in order; return self."""
         for line in lines:
             self.apply(line)
         return self
 
     def apply(self, line: Line) -> None:
-        """Take in the next line of the journal; one that comes too late is a fault of ours."""
+        """Apply the next line of the journal."""
         if line.seq <= self.total.seq:
             raise RuntimeError(f"line {line.seq} came after line {self.total.seq}")
         match line.body:
-            case Decision() as decision:
+            case DecisionBody() as decision:
                 self._decided(line, decision)
-            case Reward() as reward:
+            case RewardBody() as reward:
                 self._rewarded(line, reward)
-            case Event() as event:
+            case EventBody() as event:
                 self._learn(line, line.user or "", np.array(event.x), event.value)
-            case Activation() as activation:
+            case ActivationBody() as activation:
                 self._activated(line, activation)
-            case Expiry(decisions=expired):
+            case ExpiryBody(decisions=expired):
                 for seq in expired:
                     self._drop(seq)
-            case Erasure():
+            case ErasureBody():
                 pass
         self.total.seq, self.total.at = line.seq, line.at
 
     def forget(self, user: str) -> None:
-        """Let go of a user as far as the policy can; what replaces this state follows soon."""
-        inspect.forget(self.policy, user)
+        """Remove a user as far as the policy can, until a state without them replaces this one."""
+        self.policy.forget(user)
         self.users.pop(user, None)
         for seq in [seq for seq, one in self.pending.items() if one.user == user]:
             self._drop(seq)
@@ -162,30 +162,30 @@ class State:
         self.changes.clear()
         self.changes.extend(kept)
 
-    def tally(self, user: str) -> Tally:
-        """Return the tally of a user, a new one if there is none yet."""
-        tally = self.users.get(user)
-        if tally is None:
-            tally = self.users[user] = Tally()
-        return tally
+    def _counters(self, user: str) -> UserCounters:
+        """Return the counters of a user; creates them if there are none yet."""
+        counters = self.users.get(user)
+        if counters is None:
+            counters = self.users[user] = UserCounters()
+        return counters
 
-    def _decided(self, line: Line, decision: Decision) -> None:
+    def _decided(self, line: Line, decision: DecisionBody) -> None:
         user, id = line.user or "", line.ref or ""
         until = decision.until
         self.pending[line.seq] = Pending(
             id, user, np.array(decision.x), until, until - line.at, decision.active
         )
         self.ids[id] = line.seq
-        tally = self.tally(user)
-        tally.decisions += 1
-        tally.last = line.at
+        counters = self._counters(user)
+        counters.decisions += 1
+        counters.last = line.at
         self.total.decisions += 1
         if decision.own is not None:
             self.total.shadowed += 1
             self.total.agreed += decision.own == decision.arm
         self._count(line.at, DECISIONS, 1)
 
-    def _rewarded(self, line: Line, reward: Reward) -> None:
+    def _rewarded(self, line: Line, reward: RewardBody) -> None:
         pending = self.pending.get(line.of or 0)
         if pending is None:
             return
@@ -195,11 +195,11 @@ class State:
 
     def _drop(self, seq: int) -> None:
         gone = self.pending.pop(seq, None)
-        # The id of a decision that was erased may have been given to another since.
+        # The id of an erased decision may belong to a newer one by now.
         if gone is not None and self.ids.get(gone.id) == seq:
             del self.ids[gone.id]
 
-    def _activated(self, line: Line, activation: Activation) -> None:
+    def _activated(self, line: Line, activation: ActivationBody) -> None:
         pending = self.pending.get(line.of or 0)
         if pending is not None:
             pending.active, pending.until = True, activation.until
@@ -210,32 +210,32 @@ class State:
         try:
             outcome = self.policy.learn(user, x, value)
         except UNLEARNABLE:
-            # The line is in the journal for good. One reward that a policy cannot take must not
-            # keep the service from starting ever again; replayed, it is left out again.
+            # The line stays in the journal. One reward that a policy cannot learn must not prevent
+            # every later start, so it is skipped; a replay skips it again.
             LOG.exception("line %d of the journal could not be learnt; it is left out", line.seq)
             self.total.unlearnt += 1
             return
-        tally = self.tally(user)
-        if not tally.rewards:
-            tally.first = self.total.version
-        tally.rewards += 1
-        tally.total += value
-        tally.last = line.at
+        counters = self._counters(user)
+        if not counters.rewards:
+            counters.first = self.total.version
+        counters.rewards += 1
+        counters.total += value
+        counters.last = line.at
         self.total.version += 1
         self.total.rewards += 1
         self._count(line.at, REWARDS, 1)
         self._count(line.at, REWARD_SUM, value)
-        self._follow(line.at, user, tally, outcome)
+        self._follow(line.at, user, counters, outcome)
 
-    def _follow(self, at: int, user: str, tally: Tally, outcome: Outcome) -> None:
-        before, tally.segment = tally.segment, outcome.segment
+    def _follow(self, at: int, user: str, counters: UserCounters, outcome: Outcome) -> None:
+        before, counters.segment = counters.segment, outcome.segment
         if outcome.changed:
             self.total.changes += 1
-            told = inspect.announced(self.policy, outcome, before)
+            ids_and_certainty = announced(self.policy, outcome, before)
             self.changes.append(
-                Change(
-                    self.total.changes, at, user, told.before, told.after, told.certainty,
-                    self.total.version, tally.rewards,
+                ChangeEntry(
+                    self.total.changes, at, user, *ids_and_certainty,
+                    self.total.version, counters.rewards,
                 )
             )  # fmt: skip
             self._count(at, CHANGES, 1)
@@ -245,13 +245,13 @@ class State:
         self.minutes.add(at, column, amount)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return all but the policy: what JSON can hold, and arrays."""
-        waiting, people = list(self.pending.values()), list(self.users.values())
+        """Return everything but the policy: values for JSON, and arrays."""
+        waiting, counted = list(self.pending.values()), list(self.users.values())
         state = {
             "total": {name: getattr(self.total, name) for name in Counters.__struct_fields__},
             "pending": [[one.id, one.user] for one in waiting],
             "users": list(self.users),
-            "segments": [tally.segment for tally in people],
+            "segments": [one.segment for one in counted],
             "changes": [astuple(one) for one in self.changes],
         }
         arrays = {
@@ -262,14 +262,14 @@ class State:
             "pending_x": np.array([one.x for one in waiting]).reshape(
                 len(waiting), self.policy.dim
             ),
-            "decisions": np.array([tally.decisions for tally in people], dtype=np.int64),
-            "rewards": np.array([tally.rewards for tally in people], dtype=np.int64),
-            "totals": np.array([tally.total for tally in people], dtype=np.float64),
-            "last": np.array([tally.last for tally in people], dtype=np.int64),
-            "first": np.array([tally.first for tally in people], dtype=np.int64),
-            "seconds": self.seconds.stretch,
+            "decisions": np.array([one.decisions for one in counted], dtype=np.int64),
+            "rewards": np.array([one.rewards for one in counted], dtype=np.int64),
+            "totals": np.array([one.total for one in counted], dtype=np.float64),
+            "last": np.array([one.last for one in counted], dtype=np.int64),
+            "first": np.array([one.first for one in counted], dtype=np.int64),
+            "seconds": self.seconds.period,
             "seconds_sums": self.seconds.sums,
-            "minutes": self.minutes.stretch,
+            "minutes": self.minutes.period,
             "minutes_sums": self.minutes.sums,
         }
         return state, arrays
@@ -278,7 +278,7 @@ class State:
     def restored(
         cls, policy: Policy, state: dict[str, Any], arrays: dict[str, NDArray[Any]]
     ) -> State:
-        """Return the state that `dump` described."""
+        """Return the state that `dump` was called on."""
         self = cls(policy)
         self.total = Counters(**state["total"])
         for (id, user), seq, x, until, wait, active in zip(
@@ -293,13 +293,11 @@ class State:
             self.pending[seq] = Pending(id, user, x.copy(), until, wait, active)
             self.ids[id] = seq
         columns = ("decisions", "rewards", "totals", "last", "first")
-        counted = zip(
-            *(arrays[name].tolist() for name in columns),
-            state["segments"],
-            strict=True,
-        )
-        self.users = {user: Tally(*one) for user, one in zip(state["users"], counted, strict=True)}
-        self.changes.extend(Change(*one) for one in state["changes"])
-        self.seconds.stretch, self.seconds.sums = arrays["seconds"], arrays["seconds_sums"]
-        self.minutes.stretch, self.minutes.sums = arrays["minutes"], arrays["minutes_sums"]
+        counted = zip(*(arrays[name].tolist() for name in columns), state["segments"], strict=True)
+        self.users = {
+            user: UserCounters(*one) for user, one in zip(state["users"], counted, strict=True)
+        }
+        self.changes.extend(ChangeEntry(*one) for one in state["changes"])
+        self.seconds.period, self.seconds.sums = arrays["seconds"], arrays["seconds_sums"]
+        self.minutes.period, self.minutes.sums = arrays["minutes"], arrays["minutes_sums"]
         return self

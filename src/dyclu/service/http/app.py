@@ -1,4 +1,4 @@
-"""HTTP: lets requests in, hands them to their tenant, and says what came of them."""
+"""The ASGI application: checks the caller, calls the tenant, and sends the answer as JSON."""
 
 from __future__ import annotations
 
@@ -24,17 +24,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dyclu.errors import FileError
 from dyclu.service import schema
-from dyclu.service.engine.rehearsal import rehearse
 from dyclu.service.http import openapi
-from dyclu.service.http.bodies import Bodies
+from dyclu.service.http.bodies import BodyRoom, BodyTimeout, Reader
 from dyclu.service.http.calls import CALLS, Asked, Call, problem
 from dyclu.service.http.keys import Caller, Keyring
 from dyclu.service.http.metrics import Requests, exposition
-from dyclu.service.http.patience import Patience
-from dyclu.service.http.reading import Reader
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Settings
+from dyclu.service.spec import warm_up
 from dyclu.service.tenant import Tenant
 from dyclu.storage import make_folder
 
@@ -64,7 +62,7 @@ Handler = Callable[[Request], Awaitable[Any]]
 
 
 class Service:
-    """All tenants of one process, and who may talk to them; if one cannot be opened, none is."""
+    """All tenants of one process, and their keys; if one cannot be opened, none is."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -81,18 +79,18 @@ class Service:
         self.requests = {name: Requests() for name in settings.tenants}
         self.active = 0
         self._keyed, self._host = settings.keyed, settings.host.lower().encode()
-        self._patience = Patience(settings.body_timeout)
-        self.bodies = Bodies(settings.max_bodies)
+        self._timeout = BodyTimeout(settings.body_timeout)
+        self.bodies = BodyRoom(settings.max_bodies)
 
     async def start(self) -> None:
-        """Begin to serve; from here on an event loop is needed."""
+        """Start serving; needs a running event loop."""
         for tenant in self.tenants.values():
             await tenant.start(snapshot_every=self.settings.snapshot_every)
-        self._patience.start()
+        self._timeout.start()
 
     async def stop(self) -> None:
         """Drain and close every tenant."""
-        self._patience.stop()
+        self._timeout.stop()
         await asyncio.gather(*(tenant.stop() for tenant in self.tenants.values()))
         self._lock.close()
 
@@ -118,7 +116,7 @@ class Service:
             )
 
     def length(self, headers: Headers) -> int:
-        """Return how long a body may turn out, or refuse it for what is said of it."""
+        """Return how long a body may be at most, or refuse it because of its headers."""
         kind = headers.get(b"content-type", b"")
         if kind.partition(b";")[0].strip().lower() != b"application/json":
             raise Refusal(415, "type", "send Content-Type: application/json", field="content-type")
@@ -132,11 +130,11 @@ class Service:
 
     async def body(self, receive: Receive) -> bytes:
         """Return the body of a request, or refuse it as soon as it is too much."""
-        return await self._patience.lend(_read(receive, self.settings.max_body))
+        return await self._timeout.wait_for(_read(receive, self.settings.max_body))
 
 
 def _opened(name: str, data: Path, settings: Settings) -> Tenant:
-    rehearse(settings.tenants[name].spec())
+    warm_up(settings.tenants[name].spec())
     began = time.monotonic()
     tenant = Tenant(name, data / name, settings.tenants[name])
     seconds, line = time.monotonic() - began, tenant.state.total.seq
@@ -165,7 +163,7 @@ def _too_large(most: int) -> Refusal:
 
 
 def _locked(data: Path) -> IO[str]:
-    """Return a file whose lock says that this process writes here; it ends with the process."""
+    """Return a locked file: one process at a time writes here. The lock ends with the process."""
     file = (data / "lock").open("w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -211,8 +209,8 @@ def create_app(settings: Settings) -> Door:
 class Door:
     """The service as an ASGI application: calls go straight to their endpoints.
 
-    Whatever is none of them, because its path or its method is another, goes through Starlette's
-    middleware and routes, which would be a tenth of a decision's time.
+    Other paths and methods go through Starlette's middleware and routes, which would take a tenth
+    of the time of a decision.
     """
 
     def __init__(
@@ -276,9 +274,9 @@ class _Endpoint:
             return await self._asked(scope, caller, None)
         with self._service.bodies.room(self._service.length(headers)) as keep:
             sent = await self._service.body(receive)
-            keep(len(sent))  # which a chunked one did not say
+            keep(len(sent))  # the length of a chunked body is known only now
             body = self._reader.read(sent)
-            del sent  # nobody needs it twice
+            del sent  # frees the memory before the answer is awaited
             return await self._asked(scope, caller, body)
 
     async def _asked(self, scope: Scope, caller: Caller, body: Any) -> Answer:

@@ -1,25 +1,26 @@
-"""The calls there are: one table that routes, the OpenAPI document and tests are made of."""
+"""All calls of the HTTP API: one table, from which routes, OpenAPI document and tests are made."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from dyclu.service import schema
-from dyclu.service.http.batches import all_settled
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal, over_limit
 from dyclu.service.tenant import Tenant
 
 LARGEST_NUMBER = 2**53
 
+A = TypeVar("A")
+
 
 @dataclass(slots=True)
 class Asked:
-    """A request that was let in: who for, what with."""
+    """A request of a known caller: its tenant, path, query and body."""
 
     tenant: Tenant
     window: Window
@@ -49,9 +50,6 @@ class Asked:
         return int(text)
 
 
-Answer = Callable[[Asked], Awaitable[Any]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One call of the HTTP surface.
@@ -63,9 +61,9 @@ class Call:
     method, path : str
         How it is reached.
     answer : callable
-        Does it.
+        Computes the answer.
     takes, gives : type or None
-        Of the bodies of request and answer.
+        Types of the bodies of request and answer.
     refuses : tuple of int
         Statuses of its own refusals, beside those that every call has.
     query : dict of str to str
@@ -75,7 +73,7 @@ class Call:
     name: str
     method: str
     path: str
-    answer: Answer
+    answer: Callable[[Asked], Awaitable[Any]]
     summary: str
     gives: type[Any]
     takes: type[Any] | None = None
@@ -97,7 +95,7 @@ async def _decide_batch(asked: Asked) -> schema.DecisionResults:
     turn = asyncio.Lock()
 
     async def decide(one: schema.DecisionRequest) -> schema.Decided:
-        # Only one of a batch stands in line for its ranking, so that others get theirs too.
+        # One ranking of a batch at a time, so that other callers' rankings get a turn.
         async with turn:
             order = await asked.tenant.ranked(one)
         return await asked.tenant.decide(one, order)
@@ -150,6 +148,33 @@ async def _activity(asked: Asked) -> schema.Activity:
     return asked.window.activity()
 
 
+async def all_settled(jobs: Iterable[Coroutine[Any, Any, A]]) -> list[A | Refusal]:
+    """Return the answers to the requests of a batch in their order, refusals included.
+
+    Each request is a task of its own, so that other callers are served in between.
+
+    >>> async def half(number: int) -> int:
+    ...     if number % 2:
+    ...         raise Refusal(422, "odd", f"{number} is odd")
+    ...     return number // 2
+    >>> asyncio.run(all_settled(half(number) for number in (4, 5)))
+    [2, Refusal('5 is odd')]
+    """
+    begun = []
+    for job in jobs:
+        begun.append(asyncio.create_task(_settled(job)))
+        # The task starts now; all of them wait for the disk together.
+        await asyncio.sleep(0)
+    return list(await asyncio.gather(*begun))
+
+
+async def _settled(job: Coroutine[Any, Any, A]) -> A | Refusal:
+    try:
+        return await job
+    except Refusal as refusal:
+        return refusal
+
+
 def _bounded(asked: Asked, items: list[Any], field: str) -> list[Any]:
     most = asked.tenant.rules.limits.max_batch
     if len(items) > most:
@@ -164,7 +189,7 @@ def _or_failed(answer: Any) -> Any:
 
 
 def problem(refusal: Refusal) -> schema.Problem:
-    """Return a refusal as it is told."""
+    """Return a refusal as a value for JSON."""
     return schema.Problem(refusal.code, str(refusal), refusal.field)
 
 

@@ -1,8 +1,8 @@
-"""`Connections`: what a caller may cost before they ask and after they are answered.
+"""`Connections`: limits per connection that uvicorn does not have.
 
-uvicorn speaks HTTP and leaves some of this open. Whoever sends headers without end, takes too long
-over them, asks on and on without waiting for answers, or does not read what they are answered is
-sent away: nobody keeps others out or fills the memory for longer than is stated.
+A connection is closed if its headers are too long or too slow, if it sends many requests without
+waiting for answers, or if it does not read its answers. So no client can block others or fill the
+memory for longer than the settings say.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""API keys: who asks, and what they may do. Only digests are kept."""
+"""API keys: which tenant a caller belongs to, and whether they may write. Only digests are kept."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def digest(key: str) -> str:
 
 
 class Keyring:
-    """Tells callers by their keys."""
+    """Finds the caller of a request by its key."""
 
     def __init__(self, settings: Settings) -> None:
         self._only = Caller(next(iter(settings.tenants)), "read-write")

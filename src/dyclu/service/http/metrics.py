@@ -1,4 +1,4 @@
-"""Numbers for Prometheus, in its text format."""
+"""Metrics in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from dyclu.service.tenant import Tenant
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-"""Upper bounds of the latencies that are told apart, in seconds."""
+"""Upper bounds of the buckets of the latency histogram, in seconds."""
 
 
 class Requests:
@@ -59,9 +59,9 @@ class Requests:
 
 
 def exposition(tenant: Tenant, requests: Requests) -> str:
-    """Return everything there is to watch of a tenant.
+    """Return all metrics of a tenant.
 
-    The tenant's name passed a pattern that allows nothing that would have to be escaped.
+    Nothing in a tenant's name needs escaping; the settings check that.
     """
     state, total = tenant.state, tenant.state.total
     numbers = [

@@ -12,7 +12,7 @@ from dyclu.service.http.calls import CALLS, Call
 
 REFUSALS = {
     400: "The request cannot be read.",
-    401: "No key, or one that nobody knows.",
+    401: "No key, or an unknown one.",
     403: "This key may only read.",
     404: "There is no such thing.",
     408: "The headers or the body took too long.",

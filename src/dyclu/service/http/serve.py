@@ -1,4 +1,4 @@
-"""`serve`: the service as a process that listens, until it is told to stop."""
+"""`serve`: run the service as a process, until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ GRACE = 10
 """Seconds that requests under way are given when the service is told to stop."""
 
 COLLECT = (10_000, 10, 100)
-"""How many new objects there are before rubbish is looked for; most of ours goes by itself."""
+"""Thresholds of the garbage collector: higher than the default, as we make few cycles."""
 
 SWITCH = 0.0005
-"""Seconds after which a thread that computes lets another one go on."""
+"""Seconds after which a computing thread yields to another (`sys.setswitchinterval`)."""
 
 FILES = 100
 """Files that are open beside the connections."""
@@ -46,16 +46,16 @@ def serve(settings: Settings, *, say: Callable[[str], None]) -> None:
 
 def _settle() -> None:
     """Arrange the interpreter for serving, now that everything is loaded."""
-    # What has been loaded stays; looking through it twice a second would cost 30 ms each time.
+    # Loaded modules stay; scanning them twice per second would cost 30 ms each time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT)
-    # The writing thread has little to do, and everybody waits for it.
+    # The writing thread does little, but all requests wait for it.
     sys.setswitchinterval(SWITCH)
 
 
 def make_room(settings: Settings) -> None:
-    """Let the process open as many files as there may be connections, if it may."""
+    """Raise the limit of open files to what the connections may need, if that is allowed."""
     wanted = 2 * settings.max_connections + FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < wanted:

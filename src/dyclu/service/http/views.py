@@ -1,4 +1,4 @@
-"""What a tenant shows of itself: the answers to GET."""
+"""`Window`: the answers to GET requests, computed from a tenant's state."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from itertools import islice
 
 import numpy as np
 
+from dyclu.policy import SegmentSummary
 from dyclu.service.disk.provenance import made_by
 from dyclu.service.engine import inspect
-from dyclu.service.engine.records import MICRO
-from dyclu.service.engine.state import CHANGES_KEPT, Change, Tally
+from dyclu.service.engine.lines import MICRO
+from dyclu.service.engine.state import CHANGES_KEPT, ChangeEntry, UserCounters
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import (
     Activity,
@@ -31,14 +32,14 @@ CHANGES_AT_ONCE = 500
 """Changes in one answer."""
 
 FRESH = 2.0
-"""Seconds for which a map of the models is shown again rather than drawn anew."""
+"""Seconds for which the map of the models is reused."""
 
 GROWTH = 60.0
-"""Seconds over which models are said to grow."""
+"""Seconds over which the growth of a model is measured."""
 
 
 class Window:
-    """Looks at one tenant."""
+    """Answers GET requests for one tenant."""
 
     def __init__(self, tenant: Tenant) -> None:
         self._tenant = tenant
@@ -47,7 +48,7 @@ class Window:
         self._sizes: deque[tuple[float, dict[int, int]]] = deque()
 
     def policy(self) -> PolicyView:
-        """Return what serves, and how it is doing."""
+        """Return the policy that serves, its settings and its counters."""
         tenant, state = self._tenant, self._tenant.state
         total = state.total
         return PolicyView(
@@ -76,33 +77,34 @@ class Window:
         return said
 
     def user(self, user: str) -> UserView:
-        """Return what is known of a user."""
+        """Return what the service knows about a user."""
         state = self._tenant.state
-        tally = state.users.get(user)
-        if tally is None:
+        counters = state.users.get(user)
+        if counters is None:
             raise Refusal(404, "unknown", "no such user", field="user")
-        neighbours, total = inspect.neighbours_of(state.policy, user)
-        model = inspect.model_of(state.policy, user, tally.segment)
+        location = state.policy.locate(user)
+        model = inspect.model_of(state.policy, user, counters.segment)
         changes = [change for change in state.changes if change.user == user]
-        segments = inspect.segments_of(state.policy, user)
         return UserView(
             user=user,
-            decisions=tally.decisions,
-            rewards=tally.rewards,
-            mean_reward=tally.total / tally.rewards if tally.rewards else None,
-            last_seen=tally.last / MICRO if tally.last else None,
+            decisions=counters.decisions,
+            rewards=counters.rewards,
+            mean_reward=counters.total / counters.rewards if counters.rewards else None,
+            last_seen=counters.last / MICRO if counters.last else None,
             model=model,
-            segments=stretches(tally, changes, model) if segments is None else segments,
-            neighbours=neighbours,
-            neighbours_total=total,
-            belief=inspect.belief_of(state.policy, user),
+            segments=segments_between(changes, counters, model)
+            if location.segments is None
+            else [_segment(one) for one in location.segments],
+            neighbours=list(location.neighbours[: inspect.LISTED]),
+            neighbours_total=len(location.neighbours),
+            belief=inspect.belief_of(location),
             changes=[_change(one) for one in changes],
         )
 
     def changes(self, since: int, epoch: int | None) -> Changes:
         """Return the first changes after number `since`; refuse an `epoch` that is over.
 
-        Also if `since` was never told in it: the journal was restored from a copy made before.
+        Also refuse a `since` beyond the latest change: the journal was restored from an older copy.
         """
         now, latest = self.epoch(), self._tenant.state.total.changes
         if epoch not in (None, now):
@@ -126,21 +128,21 @@ class Window:
         return Changes(now, max(1, latest - CHANGES_KEPT + 1), latest, last, found)
 
     def epoch(self) -> int:
-        """Return what the numbers of changes hold for: this policy, this code, these users.
+        """Return the epoch of the numbers of changes: a digest of policy, code and erasures.
 
-        When one of them is another, the journal is lived through anew, to other changes.
+        When one of these differs, the journal was replayed and may have given other changes.
         """
         made_of = repr((self._tenant.built, self._tenant.rules.spec(), made_by()))
         return int.from_bytes(hashlib.blake2b(made_of.encode(), digest_size=6).digest(), "big")
 
     def activity(self) -> Activity:
-        """Return what happened when."""
+        """Return the activity by second and by minute."""
         state, now = self._tenant.state, time.time()
         at = round(now * MICRO)
         return Activity(now, state.seconds.buckets(at), state.minutes.buckets(at))
 
     def models(self) -> Models:
-        """Return the map of the models; it may be a moment old."""
+        """Return the map of the models, at most `FRESH` seconds old."""
         now = time.monotonic()
         if now - self._drawn >= FRESH:
             self._drawn, self._map = now, self._draw(now)
@@ -148,18 +150,17 @@ class Window:
 
     def _draw(self, now: float) -> Models:
         state = self._tenant.state
-        tastes = inspect.tastes(state.policy)
-        groups = tastes.groups
-        before = self._sizes_before(now, {group.id: group.users for group in groups})
-        points = inspect.placed(
-            np.array([g.theta for g in groups]).reshape(len(groups), state.policy.dim)
-        )
+        models = state.policy.models
+        largest = inspect.largest(models)
+        before = self._sizes_before(now, {one.id: one.users for one in largest})
+        estimates = np.array([one.estimate for one in largest])
+        points = inspect.placed(estimates.reshape(len(largest), state.policy.dim))
         shown = [
-            ModelView(g.id, g.users, g.observations, g.users - before.get(g.id, g.users), x, y)
-            for g, (x, y) in zip(groups, points.tolist(), strict=True)
+            ModelView(m.id, m.users, m.size, m.users - before.get(m.id, m.users), x, y)
+            for m, (x, y) in zip(largest, points.tolist(), strict=True)
         ]
-        elsewhere = len(state.users) - sum(group.users for group in groups)
-        return Models(state.total.version, tastes.total, max(0, elsewhere), shown)
+        elsewhere = len(state.users) - sum(one.users for one in largest)
+        return Models(state.total.version, len(models), max(0, elsewhere), shown)
 
     def _sizes_before(self, now: float, sizes: dict[int, int]) -> dict[int, int]:
         self._sizes.append((now, sizes))
@@ -168,7 +169,11 @@ class Window:
         return self._sizes[0][1]
 
 
-def _change(change: Change) -> ChangeView:
+def _segment(one: SegmentSummary) -> SegmentView:
+    return SegmentView(one.id, one.opened, one.closed, one.observations)
+
+
+def _change(change: ChangeEntry) -> ChangeView:
     return ChangeView(
         change.number,
         change.at / MICRO,
@@ -179,21 +184,23 @@ def _change(change: Change) -> ChangeView:
     )
 
 
-def stretches(tally: Tally, changes: Sequence[Change], model: int | None) -> list[SegmentView]:
-    """Return a user's life between the changes that were noticed, the last one on `model`.
+def segments_between(
+    changes: Sequence[ChangeEntry], counters: UserCounters, model: int | None
+) -> list[SegmentView]:
+    """Return a user's segments between the changes that were noticed, the last one on `model`.
 
-    >>> tally = Tally(rewards=30, first=4)
-    >>> change = Change(1, 0, "ana", 7, 9, 0.99, version=64, rewards=20)
-    >>> for stretch in stretches(tally, [change], 9):
-    ...     print(stretch)
+    >>> counters = UserCounters(rewards=30, first=4)
+    >>> change = ChangeEntry(1, 0, "ana", 7, 9, 0.99, version=64, rewards=20)
+    >>> for segment in segments_between([change], counters, 9):
+    ...     print(segment)
     SegmentView(id=7, opened=4, closed=64, observations=20)
     SegmentView(id=9, opened=64, closed=None, observations=10)
     """
-    if not tally.rewards:
+    if not counters.rewards:
         return []
-    found, opened, counted = [], tally.first, 0
+    found, opened, counted = [], counters.first, 0
     for change in changes:
         held = change.rewards - counted
         found.append(SegmentView(change.before, opened, change.version, held))
         opened, counted = change.version, change.rewards
-    return [*found, SegmentView(model, opened, None, tally.rewards - counted)]
+    return [*found, SegmentView(model, opened, None, counters.rewards - counted)]

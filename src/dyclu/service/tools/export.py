@@ -1,4 +1,4 @@
-"""`export`: decisions and rewards as a table for a notebook, CSV or Parquet."""
+"""`export`: write decisions and rewards as a table, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from dyclu.errors import MissingExtra
 from dyclu.service.disk.journal import JournalReader
-from dyclu.service.engine.records import MICRO, Decision, Event, Line, Reward
+from dyclu.service.engine.lines import MICRO, DecisionBody, EventBody, Line, RewardBody
 
 COLUMNS: tuple[tuple[str, type[Any]], ...] = (
     ("line", int),
@@ -32,18 +32,18 @@ COLUMNS: tuple[tuple[str, type[Any]], ...] = (
     ("reward_at", str),
     ("default", bool),
 )
-"""Columns before the features ``x0``, ``x1``, …; those that do not apply are empty."""
+"""Columns before the features ``x0``, ``x1``, …; empty where they do not apply."""
 
 GROUP = 20_000
-"""Rows of a Parquet row group."""
+"""Rows per row group of a Parquet file."""
 
 
 def export(
     reader: JournalReader, path: Path, *, progress: Callable[[int], None] = lambda _: None
 ) -> int:
-    """Write the table, Parquet if the name ends so and CSV otherwise; return its number of rows.
+    """Write the table and return its number of rows; Parquet if `path` ends so, else CSV.
 
-    The file appears complete or not at all.
+    The file is written completely or not at all.
     """
     write = _parquet if path.suffix == ".parquet" else _csv
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -64,12 +64,12 @@ def _rows(reader: JournalReader, progress: Callable[[int], None]) -> Iterator[li
 def _row(line: Line, end: Line | None) -> list[Any]:
     head = [line.seq, _time(line.at), line.kind, line.ref, line.user]
     match line.body:
-        case Event(x=x, value=value):
+        case EventBody(x=x, value=value):
             return [*head, *[None] * 8, value, _time(line.at), False, *x]
-        case Decision() as made:
+        case DecisionBody() as made:
             reward = end.body if end is not None else None
             tail = [None, None, None]
-            if end is not None and isinstance(reward, Reward):
+            if end is not None and isinstance(reward, RewardBody):
                 tail = [reward.value, _time(end.at), reward.default]  # type: ignore[list-item]
             return [
                 *head,

@@ -1,4 +1,4 @@
-"""`load`: a simulated population talks HTTP to a running service, and tells how it was served."""
+"""`load`: simulated users send requests to a running service; latencies and regret are measured."""
 
 from __future__ import annotations
 
@@ -15,39 +15,38 @@ import msgspec
 import numpy as np
 
 from dyclu.errors import OptionError
-from dyclu.service.tools.wire import Wire
 from dyclu.validation import FloatArray
 
 TABLE = 1000
-"""Arms there are; each is written as JSON once."""
+"""Number of different arms; each is encoded as JSON once."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How much is asked of the service.
+    """Options of a load test.
 
     Attributes
     ----------
     users, tastes, arms : int
-        Size of the population, how many tastes it shares, and arms offered at a time.
+        Number of users, number of tastes they share, and arms per decision.
     noise : float
         Standard deviation of the rewards.
     clients : int
-        Connections that ask at the same time.
+        Number of connections.
     seconds : float
-        How long.
+        Duration of the test.
     rounds : int or None
-        How many decisions are asked for at most.
+        Number of decisions at most.
     rate : float or None
-        Rounds per second that are begun; None lets every client begin as soon as it is answered.
+        Rounds per second; None starts each round as soon as the one before is answered.
     rewarded : float
         Share of the decisions that are rewarded.
     seed : int
         The same seed gives the same population.
     turn : int
-        In another turn the same population comes in another order, and is offered other arms.
+        Another turn gives the same users in another order, with other arms.
     """
 
     users: int = 1000
@@ -64,8 +63,8 @@ class Load:
 
 
 @dataclass(slots=True)
-class Served:
-    """What was seen from outside: latencies in seconds, what went wrong, and regrets in order."""
+class LoadResult:
+    """The result of a load test: latencies in seconds, counts of errors, and regrets in order."""
 
     decisions: list[float] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
@@ -74,7 +73,7 @@ class Served:
     seconds: float = 0.0
 
     def numbers(self) -> dict[str, Any]:
-        """Return the findings as plain values."""
+        """Return the result as plain values."""
         tenth = max(1, len(self.regrets) // 10)
         return {
             "seconds": round(self.seconds, 2),
@@ -99,14 +98,14 @@ def _mean(values: list[float]) -> float | None:
     return round(float(np.mean(values)), 4) if values else None
 
 
-class People:
-    """Users with tastes, and arms as they go over the wire."""
+class SimulatedUsers:
+    """Simulated users with tastes, and arms encoded as JSON."""
 
     def __init__(self, load: Load, dim: int) -> None:
         drawn = np.random.default_rng(load.seed)
         tastes = _unit(drawn.standard_normal((load.tastes, dim)))
         table = _unit(drawn.standard_normal((TABLE, dim)))
-        # For one number at a time quicker than NumPy's.
+        # Faster than NumPy for one number at a time.
         self.chance = random.Random(f"{load.seed} {load.turn}")
         self.worth = table @ tastes.T
         self.written = [
@@ -118,11 +117,11 @@ class People:
 
     @property
     def done(self) -> bool:
-        """Whether enough has been asked."""
+        """Whether the wanted number of rounds has been sent."""
         return self.load.rounds is not None and self.count >= self.load.rounds
 
     def round(self) -> tuple[int, FloatArray, bytes]:
-        """Return the round's number, what its arms are worth to the user, and the request."""
+        """Return the round's number, its arms' expected rewards, and the request's body."""
         self.count += 1
         user = self.chance.randrange(self.load.users)
         taste = user % self.load.tastes
@@ -131,6 +130,51 @@ class People:
         id = f"{self.run}-{self.count}".encode()
         body = b'{"user":"u%d","decision_id":"%s","arms":[%s]}' % (user, id, arms)
         return self.count, self.worth[offered, taste], body
+
+
+class HttpConnection:
+    """One HTTP/1.1 connection that is kept open; one request at a time.
+
+    A general HTTP client takes longer per request than the service does: a load test on one
+    machine would measure the client.
+    """
+
+    def __init__(self, host: str, port: int, key: str | None) -> None:
+        self._host, self._port = host, port
+        bearer = f"Authorization: Bearer {key}\r\n" if key else ""
+        self._head = f"Host: {host}:{port}\r\nContent-Type: application/json\r\n{bearer}"
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Send a body and return status and answer; raises OSError if the connection breaks."""
+        return await self._ask("POST", path, body)
+
+    async def get(self, path: str) -> tuple[int, bytes]:
+        """Return status and answer."""
+        return await self._ask("GET", path, b"")
+
+    async def _ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        if self._writer is None or self._reader is None:
+            self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
+        head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
+        try:
+            self._writer.write(head.encode() + body)
+            answer = await self._reader.readuntil(b"\r\n\r\n")
+            length = answer.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+            return int(answer[9:12]), await self._reader.readexactly(int(length))
+        except (asyncio.IncompleteReadError, ValueError) as error:
+            self.close()
+            raise ConnectionError(f"the answer broke off ({error})") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._writer is not None:
+            self._writer.close()
+        self._reader = self._writer = None
 
 
 def _unit(rows: FloatArray) -> FloatArray:
@@ -144,18 +188,20 @@ async def load(
     key: str | None = None,
     dim: int | None = None,
     progress: Callable[[float], None] = lambda _: None,
-) -> Served:
-    """Put a running service under load; it is asked for its dimension unless that is given."""
+) -> LoadResult:
+    """Run a load test; the service is asked for its dimension unless `dim` is given."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None:
         raise OptionError(f"url is {url!r}, expected http://host:port; put no path behind it")
     host, port = parts.hostname, parts.port or 80
-    people = People(wanted, dim or await _dim(Wire(host, port, key)))
-    served = Served()
+    users = SimulatedUsers(wanted, dim or await _dim(HttpConnection(host, port, key)))
+    served = LoadResult()
     began = time.perf_counter()
     pace = None if wanted.rate is None else wanted.clients / wanted.rate
     jobs = [
-        _client(Wire(host, port, key), people, served, began, pace, number / wanted.clients)
+        _client(
+            HttpConnection(host, port, key), users, served, began, pace, number / wanted.clients
+        )
         for number in range(wanted.clients)
     ]
     watching = asyncio.create_task(_watch(began, wanted.seconds, progress))
@@ -165,14 +211,14 @@ async def load(
     return served
 
 
-async def _dim(wire: Wire) -> int:
+async def _dim(connection: HttpConnection) -> int:
     try:
-        status, answer = await wire.get("/v1/policy")
+        status, answer = await connection.get("/v1/policy")
     except OSError as error:
         raise OptionError(
             f"the service does not answer ({error}); start it with dyclu serve"
         ) from None
-    wire.close()
+    connection.close()
     if status != 200:
         raise OptionError(f"the service answers {status}: {answer.decode(errors='replace')}")
     policy = msgspec.json.decode(answer)
@@ -188,25 +234,30 @@ async def _watch(began: float, seconds: float, progress: Callable[[float], None]
 
 
 async def _client(
-    wire: Wire, people: People, served: Served, began: float, pace: float | None, offset: float
+    connection: HttpConnection,
+    users: SimulatedUsers,
+    served: LoadResult,
+    began: float,
+    pace: float | None,
+    offset: float,
 ) -> None:
     due = began + (pace or 0.0) * offset
-    while (now := time.perf_counter()) - began < people.load.seconds and not people.done:
+    while (now := time.perf_counter()) - began < users.load.seconds and not users.done:
         if pace is not None:
             await asyncio.sleep(max(0.0, due - now))
             due += pace
         try:
-            await _round(wire, people, served)
+            await _round(connection, users, served)
         except OSError as error:
             served.errors[type(error).__name__] += 1
             await asyncio.sleep(0.05)
-    wire.close()
+    connection.close()
 
 
-async def _round(wire: Wire, people: People, served: Served) -> None:
-    number, worth, body = people.round()
+async def _round(connection: HttpConnection, users: SimulatedUsers, served: LoadResult) -> None:
+    number, worth, body = users.round()
     began = time.perf_counter()
-    status, answer = await wire.post("/v1/decisions", body)
+    status, answer = await connection.post("/v1/decisions", body)
     if status != 200:
         served.errors[str(status)] += 1
         return
@@ -214,12 +265,12 @@ async def _round(wire: Wire, people: People, served: Served) -> None:
     arm = msgspec.json.decode(answer, type=_Arm).arm
     place = _place(body, arm)
     served.regrets.append(float(worth.max() - worth[place]))
-    if people.chance.random() >= people.load.rewarded:
+    if users.chance.random() >= users.load.rewarded:
         return
-    reward = float(worth[place]) + people.chance.gauss(0.0, people.load.noise)
+    reward = float(worth[place]) + users.chance.gauss(0.0, users.load.noise)
     began = time.perf_counter()
-    path = f"/v1/decisions/{people.run}-{number}/reward"
-    status, _ = await wire.post(path, _encode({"value": reward}))
+    path = f"/v1/decisions/{users.run}-{number}/reward"
+    status, _ = await connection.post(path, _encode({"value": reward}))
     if status == 200:
         served.rewards.append(time.perf_counter() - began)
     else:
@@ -231,6 +282,6 @@ class _Arm(msgspec.Struct):
 
 
 def _place(body: bytes, arm: str) -> int:
-    """Return which of the arms of a request this is."""
+    """Return the index of an arm in a request."""
     before = body.partition(b'"id":"%s"' % arm.encode())[0]
     return before.count(b'"features":')

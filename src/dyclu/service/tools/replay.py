@@ -1,4 +1,4 @@
-"""`replay`: what another policy would have made of the same journal."""
+"""`replay`: compare another policy with the one that served, on the same journal."""
 
 from __future__ import annotations
 
@@ -11,66 +11,67 @@ import numpy as np
 
 from dyclu.policy import Policy
 from dyclu.service.disk.journal import JournalReader
-from dyclu.service.engine.records import Decision, Event, Expiry, Line, Reward
+from dyclu.service.engine.lines import DecisionBody, EventBody, ExpiryBody, Line, RewardBody
 from dyclu.service.spec import PolicySpec
 from dyclu.validation import FloatArray
 
 
 @dataclass(slots=True)
-class Hindsight:
-    """One policy that lives through a journal, and how well it foresaw the rewards.
+class ReplayedPolicy:
+    """A policy that learns a journal's rewards, and its errors of prediction.
 
     Attributes
     ----------
     changes : Counter of str
         How many changes it noticed, by user.
     squares, predicted : float and int
-        Sum of squares and count of its errors of prediction, each made at decision time.
-    waiting : dict of int to float
-        Predictions whose reward has not come yet.
+        Sum of the squared errors, and their number. Predictions are made at the decision.
+    predictions : dict of int to float
+        Predictions whose reward has not come yet, by number of the decision.
     """
 
     policy: Policy
     changes: Counter[str] = field(default_factory=Counter)
     squares: float = 0.0
     predicted: int = 0
-    waiting: dict[int, float] = field(default_factory=dict)
+    predictions: dict[int, float] = field(default_factory=dict)
 
-    def foresee(self, seq: int, user: str, x: FloatArray) -> None:
+    def predict(self, seq: int, user: str, x: FloatArray) -> None:
         """Predict the reward of a decision that was made."""
-        self.waiting[seq] = self.policy.decide(user, x[None, :]).mean
+        self.predictions[seq] = self.policy.decide(user, x[None, :]).mean
 
     def learn(self, user: str, x: FloatArray, value: float, of: int | None = None) -> None:
-        """Take in a reward, and compare it with what was predicted."""
-        if of is not None and of in self.waiting:
-            self.squares += (value - self.waiting.pop(of)) ** 2
+        """Learn a reward, and compare it with its prediction."""
+        if of is not None and of in self.predictions:
+            self.squares += (value - self.predictions.pop(of)) ** 2
             self.predicted += 1
         if self.policy.learn(user, x, value).changed:
             self.changes[user] += 1
 
     @property
     def error(self) -> float | None:
-        """Root of the mean squared error of prediction."""
+        """Root mean squared error of prediction."""
         return math.sqrt(self.squares / self.predicted) if self.predicted else None
 
 
 @dataclass(slots=True)
 class Report:
-    """What was found.
+    """The result of a comparison.
 
     Attributes
     ----------
-    served, other : Hindsight
-        The policy that the journal was served by, and the one it is compared with.
+    served, other : ReplayedPolicy
+        The policy that served, and the one it is compared with.
     asked, agreed : int
-        Decisions whose arms are all in the journal, and those the other policy would have made the
-        same way.
+        Decisions whose arms are all in the journal, and those where the other policy chooses the
+        same arm.
     weight, weighted : float
-        Sums of the inverse chances of the agreed and rewarded ones, without and with the rewards.
+        Sum of the inverse propensities of the agreed and rewarded ones, and the same sum with each
+        term multiplied by the reward.
     """
 
-    served: Hindsight
-    other: Hindsight
+    served: ReplayedPolicy
+    other: ReplayedPolicy
     decisions: int = 0
     rewards: int = 0
     events: int = 0
@@ -82,10 +83,10 @@ class Report:
 
     @property
     def value(self) -> float | None:
-        """The mean reward the other policy would have had, estimated from logged chances.
+        """Estimate of the mean reward of the other policy, from logged propensities.
 
-        Decisions it would have made the same way count by the inverse of the chance they had
-        (self-normalised inverse propensity scoring); None if there were none, or none had one.
+        Decisions on which both agree are weighted by their inverse propensity (self-normalised
+        inverse propensity scoring); None if there are none with a propensity.
         """
         return self.weighted / self.weight if self.weight else None
 
@@ -97,8 +98,8 @@ class Report:
             "rewards": self.rewards,
             "events": self.events,
             "mean_reward": self.total / self.rewards if self.rewards else None,
-            "served": _told(self.served),
-            "replayed": _told(self.other),
+            "served": _summary(self.served),
+            "replayed": _summary(self.other),
             "users_changed_in_one_only": len(only),
             "decisions_with_arms": self.asked,
             "agreement": self.agreed / self.asked if self.asked else None,
@@ -106,7 +107,7 @@ class Report:
         }
 
 
-def _told(one: Hindsight) -> dict[str, object]:
+def _summary(one: ReplayedPolicy) -> dict[str, object]:
     changes = sum(one.changes.values())
     return {"policy": repr(one.policy), "error": one.error, "changes": changes}
 
@@ -118,28 +119,30 @@ def replay(
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Report:
-    """Let two policies live through a journal, the one that served and another one.
+    """Replay a journal with the policy that served and with another one.
 
-    Both learn the rewards of the arms that were really chosen, as that is all there is.
+    Both learn the rewards of the arms that were chosen then: there are no other rewards.
     """
-    report = Report(Hindsight(served.make()), Hindsight(other.make()))
+    report = Report(ReplayedPolicy(served.make()), ReplayedPolicy(other.make()))
     waiting: dict[int, tuple[str, FloatArray, float]] = {}
     for line in reader.after(0):
-        _live(report, waiting, line)
+        _replay_line(report, waiting, line)
         progress(line.seq)
     return report
 
 
-def _live(report: Report, waiting: dict[int, tuple[str, FloatArray, float]], line: Line) -> None:
+def _replay_line(
+    report: Report, waiting: dict[int, tuple[str, FloatArray, float]], line: Line
+) -> None:
     both = (report.served, report.other)
     match line.body:
-        case Decision() as decision:
+        case DecisionBody() as decision:
             user, x = line.user or "", np.array(decision.x)
             report.decisions += 1
             for one in both:
-                one.foresee(line.seq, user, x)
+                one.predict(line.seq, user, x)
             waiting[line.seq] = (user, x, _agreement(report, user, decision))
-        case Reward(value=value) if line.of in waiting:
+        case RewardBody(value=value) if line.of in waiting:
             user, x, weight = waiting.pop(line.of)
             report.rewards += 1
             report.total += value
@@ -147,19 +150,19 @@ def _live(report: Report, waiting: dict[int, tuple[str, FloatArray, float]], lin
             report.weighted += weight * value
             for one in both:
                 one.learn(user, x, value, line.of)
-        case Event(x=features, value=value):
+        case EventBody(x=features, value=value):
             report.events += 1
             for one in both:
                 one.learn(line.user or "", np.array(features), value)
-        case Expiry(decisions=expired):
+        case ExpiryBody(decisions=expired):
             for seq in expired:
                 waiting.pop(seq, None)
                 for one in both:
-                    one.waiting.pop(seq, None)
+                    one.predictions.pop(seq, None)
 
 
-def _agreement(report: Report, user: str, decision: Decision) -> float:
-    """Return the inverse of the chance of a decision the other policy would have made, else 0."""
+def _agreement(report: Report, user: str, decision: DecisionBody) -> float:
+    """Return the inverse propensity of a decision if the other policy chooses the same, else 0."""
     if decision.arms is None:
         return 0.0
     arms = np.array([arm.features for arm in decision.arms])

@@ -1,0 +1,127 @@
+"""The lines of the journal: everything that happened, in order; replaying them gives the state.
+
+A `Line` is one row of the journal's table. Its `body` is JSON, in which floats are written so that
+they are read back as exactly the same doubles.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from dyclu.service.schema import Arm
+
+MICRO = 1_000_000
+"""Microseconds per second. Times are whole microseconds since 1970, so that sums are exact."""
+
+
+class DecisionBody(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="decision"):
+    """An arm was chosen; `x` is its context, and a reward is accepted until time `until`.
+
+    `version` rewards had been learnt, and `offered` arms could be chosen. In shadow mode `arm` is
+    the caller's choice and `own` is the policy's.
+    """
+
+    arm: str
+    x: list[float]
+    mean: float
+    width: float
+    version: int
+    until: int
+    offered: int
+    propensity: float | None = None
+    model: int | None = None
+    active: bool = True
+    rank: list[str] | None = None
+    own: str | None = None
+    arms: list[Arm] | None = None
+
+
+class RewardBody(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="reward"):
+    """A decision's reward; `default` if none came in time and the default reward was learnt."""
+
+    value: float
+    default: bool = False
+
+
+class ActivationBody(Struct, frozen=True, tag_field="kind", tag="activation"):
+    """A decision that was made inactive counts from now on."""
+
+    until: int
+
+
+class ExpiryBody(Struct, frozen=True, tag_field="kind", tag="expiry"):
+    """The time of these decisions is over; nothing is learnt from them."""
+
+    decisions: list[int]
+
+
+class EventBody(Struct, frozen=True, tag_field="kind", tag="event"):
+    """An observation that did not come from a decision of this service."""
+
+    x: list[float]
+    value: float
+
+
+class ErasureBody(Struct, frozen=True, tag_field="kind", tag="erasure"):
+    """A user was erased; their earlier lines have been removed."""
+
+
+Body: TypeAlias = DecisionBody | RewardBody | ActivationBody | ExpiryBody | EventBody | ErasureBody
+
+
+class Line(Struct, frozen=True, array_like=True):
+    """One line of the journal.
+
+    Attributes
+    ----------
+    seq : int
+        Its number; numbers increase, and none is used twice.
+    at : int
+        Time in microseconds since 1970; never less than that of the line before.
+    kind : str
+        Kind of its body.
+    ref : str or None
+        `decision_id` of a decision, `event_id` of an event.
+    user : str or None
+        User of the decision or event.
+    of : int or None
+        Number of the decision that a reward or an activation belongs to.
+    body : Body
+        What happened.
+
+    Examples
+    --------
+    >>> line = Line(7, 0, "reward", None, None, 3, RewardBody(0.1))
+    >>> encode(line)
+    b'[7,0,"reward",null,null,3,{"kind":"reward","value":0.1}]'
+    >>> decode_body('{"kind":"reward","value":0.1}')
+    RewardBody(value=0.1, default=False)
+    """
+
+    seq: int
+    at: int
+    kind: str
+    ref: str | None
+    user: str | None
+    of: int | None
+    body: Body
+
+
+def make_line(
+    seq: int,
+    at: int,
+    body: Body,
+    *,
+    ref: str | None = None,
+    user: str | None = None,
+    of: int | None = None,
+) -> Line:
+    """Return a line whose kind is that of its body."""
+    return Line(seq, at, str(body.__struct_config__.tag), ref, user, of, body)
+
+
+encode = msgspec.json.Encoder().encode
+decode_body = msgspec.json.Decoder(Body).decode
