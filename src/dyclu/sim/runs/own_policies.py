@@ -11,9 +11,7 @@ from typing import Any, cast
 from dyclu.errors import OptionError
 from dyclu.policy import Policy
 
-MEMBERS = (
-    "dim", "decide", "learn", "save", "users", "changes", "models", "locate", "forget",
-)  # fmt: skip
+MEMBERS = ("dim", "decide", "learn", "save", "users", "changes", "models", "locate", "forget")
 """The members of `Policy`."""
 
 
@@ -38,13 +36,13 @@ def own_class(spec: str, *, known: Sequence[str]) -> Callable[..., Any]:
     except SystemExit as error:
         raise OptionError(
             f"{spec!r} cannot be imported: the module ends the program (SystemExit: {error}); "
-            'let it do so under if __name__ == "__main__" only'
+            'end it only under if __name__ == "__main__"'
         ) from None
     if not callable(found):
         file = getattr(sys.modules[module], "__file__", None) or "built in"
         raise OptionError(
-            f"{spec!r}: {module} ({file}) has no class called {name}; check its spelling, and "
-            "rename your module if that is another one"
+            f"{spec!r}: {module} ({file}) has no class called {name}; check the spelling; if "
+            "this is not your module, rename yours"
         )
     return cast(Callable[..., Any], found)
 
@@ -69,6 +67,6 @@ def _instance(spec: str, maker: Callable[..., Any], dim: int, seed: int) -> obje
     except (TypeError, ValueError) as error:
         raise OptionError(
             f"{spec!r} cannot be called with dim={dim} alone ({error}); "
-            "let dim come first, and give every other parameter a default"
+            "make dim the first parameter, and give all others a default"
         ) from None
     return maker(dim, **given)
