@@ -578,9 +578,9 @@ def _bad_calls(dim: int) -> Iterator[tuple[str, Callable[[Policy], Any]]]:
             yield f"context {what}", methodcaller("learn", user, bad, 1.0)
         for what, reward in (*_bad_numbers(()), ("of an array", np.ones(1)), ("of a list", [1.0])):
             yield f"reward {what}", methodcaller("learn", user, context, reward)
-    for nobody in (None, 1.5, True, ["ana"]):
-        yield f"user {nobody!r} deciding", methodcaller("decide", nobody, context[None, :])
-        yield f"user {nobody!r} learning", methodcaller("learn", nobody, context, 1.0)
+    for bad in (None, 1.5, True, ["ana"]):
+        yield f"user {bad!r} deciding", methodcaller("decide", bad, context[None, :])
+        yield f"user {bad!r} learning", methodcaller("learn", bad, context, 1.0)
 
 
 def _bad_numbers(shape: tuple[int, ...]) -> Iterator[tuple[str, Any]]:

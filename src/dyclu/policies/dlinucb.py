@@ -212,7 +212,7 @@ class DLinUCB(OneByOne, WithoutGroups):
         counts = self._slaves.models.count[rows].tolist()
         alpha = np.array([self._alpha(count, noise) for count in counts])
         bounds = alpha * np.sqrt(leverage) + self._quantile * noise.deviation
-        # No slave can predict the reward of a context of zeros, so it is nobody's failure.
+        # No slave can predict the reward of a context of zeros, so it counts as no failure.
         return np.where(leverage > 0, bounds, math.inf)
 
 

@@ -35,7 +35,7 @@ def test_contract(options: dict[str, Any]) -> None:
     conformance.check_policy(lambda: AdTS(5, **options), load=lambda path: AdTS.restore(read(path)))
 
 
-def test_distance_is_that_of_mahalanobis() -> None:
+def test_distance_is_the_mahalanobis_distance() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(2, 9, 4)), rng.normal(size=(2, 9))
     older, newer = (Stats.of(*window) for window in zip(X, y, strict=True))
@@ -71,7 +71,7 @@ def test_distances_are_measured_between_adjacent_windows_at_every_interval() -> 
     assert policy._recent.distances[0] == pytest.approx(expected, rel=1e-9)
 
 
-def test_false_alarms_come_at_the_level_where_windows_share_no_observation() -> None:
+def test_false_alarm_rate_is_the_level_if_windows_do_not_overlap() -> None:
     # Twelve distances of pairs of their own are exchangeable. Of the 924 sets of entries above the
     # mean hardly any p is exactly 5 %, so 20 % is tried too. Standard errors of 1,000: 0.7, 1.3 %.
     rng = np.random.default_rng(3)
@@ -87,7 +87,7 @@ def test_false_alarms_come_at_the_level_where_windows_share_no_observation() -> 
     assert np.mean(p <= 0.2) == pytest.approx(0.2, abs=3 * 0.013)
 
 
-def test_false_alarms_come_more_often_where_windows_overlap() -> None:
+def test_false_alarm_rate_is_higher_if_windows_overlap() -> None:
     # The published test takes distances for exchangeable that share most of their observations.
     # Of series of 40 at four intervals a window some 40 % pass for changed, not 5 %: this is what
     # the DyClu paper means by its many false detections. 100 series: standard error 5 %.
@@ -97,7 +97,9 @@ def test_false_alarms_come_more_often_where_windows_overlap() -> None:
         X, theta = rng.normal(size=(rounds, 3)), rng.normal(size=3)
         for x in X:
             policy.learn(user, x, x @ theta + rng.normal())
-    found = [p_value(policy._recent.distances[row, -40:], shuffles=99, rng=rng) for row in range(100)]
+    found = [
+        p_value(policy._recent.distances[row, -40:], shuffles=99, rng=rng) for row in range(100)
+    ]
     assert np.mean(np.array(found) <= 0.05) == pytest.approx(0.4, abs=3 * 0.05)
 
 
@@ -124,7 +126,7 @@ def test_a_change_is_found_and_located() -> None:
     assert start[found > 0].max() <= 190
 
 
-def test_the_model_is_of_what_came_after_the_change_alone() -> None:
+def test_after_a_change_the_model_holds_only_later_observations() -> None:
     rng = np.random.default_rng(6)
     X, theta = rng.normal(size=(165, 3)), np.array([1.0, -0.5, 0.5])
     y = X @ theta * np.where(np.arange(165) < 150, 1, -1) + 0.01 * rng.normal(size=165)
@@ -138,7 +140,7 @@ def test_the_model_is_of_what_came_after_the_change_alone() -> None:
         assert found.width == pytest.approx(expected.width, rel=1e-9)
 
 
-def test_of_a_change_long_past_the_two_latest_windows_stay() -> None:
+def test_after_a_late_detection_the_two_latest_windows_stay() -> None:
     # Ten times the noise makes distances ten times as large for good. Three large ones among some
     # twenty are no change yet at a level of 0.1 %, and two windows are only two blocks here.
     rng = np.random.default_rng(7)
@@ -154,7 +156,7 @@ def test_of_a_change_long_past_the_two_latest_windows_stay() -> None:
     assert means == pytest.approx(ridge(X[t - 20 : t], y[t - 20 : t]), rel=1e-9)
 
 
-def test_after_a_change_distances_are_measured_anew() -> None:
+def test_a_change_starts_a_new_series_of_distances() -> None:
     # Otherwise those across the change would ring the alarm at every test.
     rng = np.random.default_rng(8)
     X, theta = rng.normal(size=(250, 3)), np.array([1.0, -0.5, 0.5])
@@ -185,7 +187,7 @@ def test_the_unit_of_rewards_does_not_matter() -> None:
     assert found[0] == found[1]
 
 
-def test_without_a_change_the_model_is_of_all_observations() -> None:
+def test_without_a_change_the_model_holds_all_observations() -> None:
     rng = np.random.default_rng(11)
     X, y = rng.normal(size=(300, 3)), rng.normal(size=300)
     policy = AdTS(3, noise=1.0, window=20, interval=5, level=1e-9)
@@ -194,7 +196,7 @@ def test_without_a_change_the_model_is_of_all_observations() -> None:
     assert means == pytest.approx(ridge(X, y), rel=1e-9)
 
 
-def test_the_bootstrap_is_decided_by_the_seed() -> None:
+def test_the_bootstrap_depends_on_the_seed() -> None:
     # A single shuffle is at least as wide with any chance between 0 and 1.
     rng = np.random.default_rng(12)
     X, y = rng.normal(size=(200, 2)), rng.normal(size=200)
@@ -214,7 +216,7 @@ def test_the_bootstrap_is_decided_by_the_seed() -> None:
         ([1.0, -1.0], [-1.0, 0.5]),
     ],
 )
-def test_samples_have_the_posteriors_distribution(pair: list[list[float]]) -> None:
+def test_samples_follow_the_posterior(pair: list[list[float]]) -> None:
     # θ̃ ~ N(θ̂, v² A_λ⁻¹), so that x wins over z with chance Φ(gᵀθ̂ / v √(gᵀA_λ⁻¹g)), g = x - z.
     # Scaling both is another question with the same chance.
     rng = np.random.default_rng(7)
@@ -231,7 +233,7 @@ def test_samples_have_the_posteriors_distribution(pair: list[list[float]]) -> No
     assert np.mean(wins) == pytest.approx(chance, abs=3 * np.sqrt(chance * (1 - chance) / 4000))
 
 
-def test_a_stranger_is_sampled_from_the_prior() -> None:
+def test_samples_for_an_unknown_user_follow_the_prior() -> None:
     # N(0, v²/λ I): every arm of one norm wins equally often; of 2,000, standard error 1.0 %.
     policy = AdTS(4, noise=0.5)
     arms = np.eye(4)
@@ -240,7 +242,7 @@ def test_a_stranger_is_sampled_from_the_prior() -> None:
     assert policy.decide("ana", arms).width == pytest.approx(0.5 / np.sqrt(0.1))
 
 
-def test_later_questions_have_other_answers_and_the_seed_decides() -> None:
+def test_samples_differ_between_rounds_and_seeds() -> None:
     def answers(seed: int) -> list[int]:
         policy, arms = AdTS(4, noise=0.5, seed=seed), []
         for _ in range(30):
@@ -277,7 +279,7 @@ def test_noise_is_estimated_from_prediction_errors() -> None:
     assert widths[1] == pytest.approx(widths[0], rel=3 * 0.016)
 
 
-def test_the_reward_of_a_context_of_zeros_tells_of_no_change() -> None:
+def test_the_reward_of_a_context_of_zeros_causes_no_change() -> None:
     policy = AdTS(2, noise=0.1, window=8, interval=2)
     for t in range(61):
         policy.learn("ana", np.eye(2)[t % 2], 0.5 + 0.1 * (-1) ** (t // 2))
@@ -297,7 +299,7 @@ def test_root_of_a_matrix_that_rounding_left_indefinite() -> None:
 
 
 @pytest.mark.parametrize("noise", [None, 0.1])
-def test_numbers_of_any_size_do_no_harm_however_long(noise: float | None) -> None:
+def test_numbers_of_any_size_give_finite_results_in_long_runs(noise: float | None) -> None:
     rng = np.random.default_rng(0)
     policy = AdTS(3, noise=noise, window=20, interval=10, shuffles=19)
     for _ in range(2 * REFRESH):

@@ -84,7 +84,7 @@ class Literal:
 
 
 @pytest.mark.parametrize("tolerance", [0.5, 1.0])
-def test_does_what_the_graph_of_raw_data_does(tolerance: float) -> None:
+def test_equals_a_graph_computed_from_raw_data(tolerance: float) -> None:
     rng = np.random.default_rng(7)
     policy, literal = Club(3, tolerance=tolerance), Literal(3, tolerance=tolerance)
     thetas = rng.normal(size=(8, 3))
@@ -113,7 +113,7 @@ def test_finds_exactly_the_true_clusters() -> None:
     assert (run.recall[-12:] == 1).all()
 
 
-def test_an_edge_falls_at_the_very_reward_that_disproves_it() -> None:
+def test_an_edge_is_removed_at_the_reward_that_contradicts_it() -> None:
     policy = Club(1, ridge=1.0, tolerance=1.0)
     policy.learn("ben", [1.0], -1.0)
     for k in range(1, 30):
@@ -138,7 +138,9 @@ def test_width_shrinks_with_the_cluster_and_grows_with_time() -> None:
 
 
 @pytest.mark.parametrize(("tolerance", "shared"), [(1e9, True), (1e-9, False)])
-def test_bears_everything_or_nothing(tolerance: float, shared: bool) -> None:
+def test_extreme_tolerances_keep_all_users_together_or_apart(
+    tolerance: float, shared: bool
+) -> None:
     # With everybody in one cluster, or nobody in any, all that is left of CLUB is its width.
     policy = Club(3, alpha=0.3, tolerance=tolerance)
     linucb = LinUCB(3, alpha=0.3, shared=shared)
@@ -152,7 +154,7 @@ def test_bears_everything_or_nothing(tolerance: float, shared: bool) -> None:
             assert ours.width == pytest.approx(theirs.width * math.sqrt(math.log(202)), rel=1e-9)
 
 
-def test_clusters_only_ever_break_up() -> None:
+def test_clusters_split_and_never_merge() -> None:
     policy = Club(3, tolerance=0.5)
     feed(policy, 6, users=6)
     sizes = []
@@ -180,7 +182,7 @@ def test_order_of_arrival_does_not_matter() -> None:
         assert found(policy) == expected
 
 
-def test_newcomers_are_connected_to_everybody() -> None:
+def test_new_users_are_connected_to_all_users() -> None:
     policy, shared = Club(3), LinUCB(3, alpha=0.1, shared=True)
     for twin in (policy, shared):
         feed(twin, 800)
@@ -194,7 +196,7 @@ def test_newcomers_are_connected_to_everybody() -> None:
     assert policy.decide(0, arms[:1]).mean == pytest.approx(shared.decide(0, arms[:1]).mean)
 
 
-def test_clusters_hold_their_users_data_once_however_long() -> None:
+def test_clusters_hold_the_sum_of_their_users_in_long_runs() -> None:
     rng = np.random.default_rng(5)
     rounds = 2 * REFRESH + 7
     user = rng.integers(6, size=rounds)
@@ -210,7 +212,7 @@ def test_clusters_hold_their_users_data_once_however_long() -> None:
         assert policy.decide(members[-1], X[:1]).mean == pytest.approx(X[0] @ theta, rel=1e-9)
 
 
-def test_numbers_of_any_size_do_no_harm() -> None:
+def test_numbers_of_any_size_give_finite_results() -> None:
     rng = np.random.default_rng(6)
     policy = Club(3)
     for t in range(400):
@@ -220,7 +222,7 @@ def test_numbers_of_any_size_do_no_harm() -> None:
         policy.learn(t % 5, arms[decision.arm], rng.normal() * 10.0 ** rng.integers(-49, 6))
 
 
-def test_contract_holds_while_clusters_break_up() -> None:
+def test_contract_holds_while_clusters_split() -> None:
     check_policy(lambda: Club(5, tolerance=0.3), load=lambda path: Club.restore(read(path)))
 
 
@@ -230,7 +232,7 @@ def test_options_are_checked(option: str) -> None:
         Club(2, **{option: 0})
 
 
-def test_fallen_edges_survive_saving(tmp_path: Path) -> None:
+def test_removed_edges_are_saved(tmp_path: Path) -> None:
     policy = Club(3)
     feed(policy, 600)
     policy.save(tmp_path / "policy")

@@ -56,7 +56,7 @@ def test_without_discount_it_is_linucb(options: dict[str, Any]) -> None:
             twin.learn(user, arms[ours.arm], reward)
 
 
-def test_the_past_fades_at_the_rate_of_the_discount() -> None:
+def test_weights_fall_at_the_rate_of_the_discount() -> None:
     # After 40 rewards of 1 and k of 0 the weights of the ones are γᵏ(1 − γ⁴⁰)/(1 − γ) in all.
     policy = DiscountedLinUCB(1, discount=0.9, ridge=0.1)
     for _ in range(40):
@@ -68,7 +68,7 @@ def test_the_past_fades_at_the_rate_of_the_discount() -> None:
         assert policy.decide("ana", [[1.0]]).mean == pytest.approx(expected, rel=1e-9)
 
 
-def test_width_factor_is_the_papers() -> None:
+def test_width_factor_follows_the_paper() -> None:
     policy = DiscountedLinUCB(2, discount=0.8, noise=0.3, ridge=0.5, delta=0.05)
     for t in range(12):
         grown = (1 - 0.8 ** (2 * t)) / (1 - 0.8**2)
@@ -80,7 +80,7 @@ def test_width_factor_is_the_papers() -> None:
         policy.learn("ana", [1.0, 0.0], 1.0)
 
 
-def test_only_the_users_own_rounds_make_their_past_older() -> None:
+def test_only_a_users_own_rounds_discount_their_observations() -> None:
     policy = DiscountedLinUCB(4, discount=0.9, alpha=0.3)
     feed(policy, 30)
     arms = np.eye(4)
@@ -122,7 +122,7 @@ def test_it_recovers_from_a_change_and_linucb_does_not() -> None:
     assert late[DiscountedLinUCB] < 0.1 * late[LinUCB]
 
 
-def test_numbers_of_any_size_do_no_harm() -> None:
+def test_numbers_of_any_size_give_finite_results() -> None:
     rng = np.random.default_rng(4)
     policy = DiscountedLinUCB(3, discount=0.9)
     for _ in range(1000):
@@ -132,7 +132,7 @@ def test_numbers_of_any_size_do_no_harm() -> None:
         policy.learn("ana", arms[decision.arm], rng.normal() * 10.0 ** rng.integers(-49, 6))
 
 
-def test_contract_holds_with_a_short_memory() -> None:
+def test_contract_holds_with_a_small_discount() -> None:
     check_policy(
         lambda: DiscountedLinUCB(5, discount=0.7, alpha=0.3),
         load=lambda path: DiscountedLinUCB.restore(read(path)),

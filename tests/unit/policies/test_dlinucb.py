@@ -21,7 +21,7 @@ def test_contract(noise: float | None) -> None:
     )
 
 
-def test_a_slave_is_joined_at_six_failures_of_twenty_and_discarded_at_seven() -> None:
+def test_a_slave_is_added_at_six_failures_of_twenty_and_discarded_at_seven() -> None:
     # d = √(log 10 / 40) = 0.2399: 5/20 < 0.02 + d = 0.2599 ≤ 6/20 < 0.1 + d = 0.3399 ≤ 7/20.
     policy = DLinUCB(1, noise=0.01)
     for _ in range(50):
@@ -34,7 +34,7 @@ def test_a_slave_is_joined_at_six_failures_of_twenty_and_discarded_at_seven() ->
     assert policy.decide("ana", [[1.0]]).mean == pytest.approx(-0.9 / 1.1)
 
 
-def test_a_young_slave_is_judged_by_the_entries_it_has() -> None:
+def test_a_new_slave_is_judged_by_its_own_number_of_predictions() -> None:
     # A reward of 5 is out of every fresh slave's bounds (‖θ‖ ≤ 1). Of one entry d = 1.073 > 1: no
     # verdict. Of two d = 0.759: 2/2 ≥ 0.1 + 0.759 discards.
     policy = DLinUCB(1, noise=0.01)
@@ -45,7 +45,7 @@ def test_a_young_slave_is_judged_by_the_entries_it_has() -> None:
 
 
 @pytest.mark.parametrize("width_noise", [None, 0.2])
-def test_surprise_and_estimate_are_the_papers(width_noise: float | None) -> None:
+def test_surprise_and_estimate_follow_the_paper(width_noise: float | None) -> None:
     # Without a change the one slave is a ridge regression on the rewards it foresaw.
     rng = np.random.default_rng(0)
     theta, sigma = np.array([0.5, -0.3, 0.2]), 0.3
@@ -74,7 +74,7 @@ def test_surprise_and_estimate_are_the_papers(width_noise: float | None) -> None
     assert 10 < surprises < 100
 
 
-def test_the_lower_bound_of_badness_chooses_not_its_mean() -> None:
+def test_the_slave_with_the_lowest_bound_serves_not_the_lowest_mean() -> None:
     # 0/20 - √(ln 20) · 0.2399 = -0.42 against 1/4 - √(ln 20) · 0.5365 = -0.68.
     slaves = _Slaves(1, 0.1, 20, 0.1)
     old, young = slaves.create("ana"), slaves.create("ana")
@@ -89,7 +89,7 @@ def test_the_lower_bound_of_badness_chooses_not_its_mean() -> None:
     assert slaves.serving("ana") == old
 
 
-def test_equals_are_served_by_the_oldest_and_a_new_one_is_tried_at_once() -> None:
+def test_the_oldest_of_equal_slaves_serves_and_a_new_one_is_tried_at_once() -> None:
     slaves = _Slaves(1, 0.1, 20, 0.1)
     first, second = slaves.create("ana"), slaves.create("ana")
     slaves.judged[[first, second]] = 20, 30
@@ -98,7 +98,7 @@ def test_equals_are_served_by_the_oldest_and_a_new_one_is_tried_at_once() -> Non
     assert slaves.serving("ana") == newest
 
 
-def test_a_full_pool_gives_up_its_worst() -> None:
+def test_a_full_pool_discards_its_worst_slave() -> None:
     slaves = _Slaves(1, 0.1, 20, 0.1)
     for _ in range(MOST_SLAVES):
         slaves.create("ana")
@@ -123,7 +123,7 @@ def test_rows_are_used_again_and_ids_are_not() -> None:
     assert policy.decide("bea", [[1.0, 0.0]]).mean == pytest.approx(0.5 / 1.1)
 
 
-def test_stationary_users_keep_their_one_model() -> None:
+def test_users_who_do_not_change_keep_one_slave() -> None:
     # Hoeffding: where errors come at a rate of δ̃₁ = 2 % at most, a window's mean exceeds it by the
     # margin with chance δ₂ = 10 % at most. Here they come at 0.75 % (B is about σ wide; 15 ± 4 of
     # 2,000), and 6 of 20 has a chance below 1e-8 a round.
@@ -139,7 +139,7 @@ def test_stationary_users_keep_their_one_model() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.1, None])
-def test_errors_of_a_learnt_model_keep_their_level(noise: float | None) -> None:
+def test_the_error_rate_of_a_converged_model_is_the_level(noise: float | None) -> None:
     # With one feature B shrinks below 0.2 σ: errors come at 7-9 %, just under δ₁ = 10 %. Of 4,000
     # rewards the rate has standard error 0.45 %; σ known to 2 % adds 0.6 %.
     rng = np.random.default_rng(2)
@@ -152,7 +152,7 @@ def test_errors_of_a_learnt_model_keep_their_level(noise: float | None) -> None:
     assert np.mean([outcome.changed for outcome in learnt]) < 0.01
 
 
-def test_noise_is_estimated_in_spite_of_the_errors_left_out() -> None:
+def test_noise_is_estimated_although_large_errors_are_left_out() -> None:
     # Without undoing the selection the estimate would fall to 0.075 or less. Relative standard
     # error: 1/√12,000 = 0.9 %, and about twice that as estimate and selection feed on each other.
     rng = np.random.default_rng(3)
@@ -171,7 +171,7 @@ def test_rewards_of_any_scale_are_learnt_where_the_noise_is_estimated() -> None:
     assert policy.decide("ana", [[1.0]]).mean == pytest.approx(1000 * 50 / 50.1)
 
 
-def test_a_change_is_answered_within_six_rounds() -> None:
+def test_a_change_is_detected_within_six_rounds() -> None:
     # Of each unit vector 60 rewards of ±0.5 are known: B + ε < 0.3, and after a flip the error is
     # 1 ± 0.1: all fail. Six failures are enough, fewer if there were some by chance.
     rng = np.random.default_rng(4)
@@ -187,7 +187,7 @@ def test_a_change_is_answered_within_six_rounds() -> None:
         assert 300 <= when <= 305
 
 
-def test_the_first_slave_is_no_change_and_a_stranger_has_none() -> None:
+def test_the_first_slave_is_no_change_and_an_unknown_user_has_none() -> None:
     policy = DLinUCB(2, noise=0.1)
     assert policy.slaves("ana") == ()
     assert policy.decide("ana", np.eye(2)).mean == 0
@@ -195,7 +195,7 @@ def test_the_first_slave_is_no_change_and_a_stranger_has_none() -> None:
     assert (outcome.changed, outcome.segment) == (False, 0)
 
 
-def test_nobody_is_blamed_for_the_reward_of_a_context_of_zeros() -> None:
+def test_the_reward_of_a_context_of_zeros_is_no_failure() -> None:
     policy = DLinUCB(2, noise=0.1)
     for _ in range(30):
         policy.learn("ana", [1.0, 0.0], 0.5)
@@ -205,7 +205,7 @@ def test_nobody_is_blamed_for_the_reward_of_a_context_of_zeros() -> None:
 
 
 @pytest.mark.parametrize("noise", [None, 0.1])
-def test_numbers_of_any_size_do_no_harm_however_long(noise: float | None) -> None:
+def test_numbers_of_any_size_give_finite_results_in_long_runs(noise: float | None) -> None:
     rng = np.random.default_rng(0)
     policy = DLinUCB(3, noise=noise)
     for _ in range(2 * REFRESH):

@@ -11,8 +11,10 @@ from dyclu.core.theory import exploration
 from dyclu.errors import OptionError
 from dyclu.policies.common.ridge_models import REFRESH
 
+pytestmark = pytest.mark.uncompiled
 
-def test_each_user_has_a_model_and_one_shared_has_all() -> None:
+
+def test_each_user_has_a_model_and_a_shared_model_has_all_data() -> None:
     apart, shared = LinUCB(2, alpha=0.1), LinUCB(2, alpha=0.1, shared=True)
     for policy in (apart, shared):
         for _ in range(50):
@@ -47,7 +49,7 @@ def test_regret_flattens_on_a_stationary_user() -> None:
     assert sum(regret[300:]) < 0.2 * sum(regret[:300])
 
 
-def test_numbers_of_any_size_do_no_harm_however_long() -> None:
+def test_numbers_of_any_size_give_finite_results_in_long_runs() -> None:
     rng = np.random.default_rng(0)
     policy = LinUCB(3)
     for _ in range(2 * REFRESH):

@@ -39,7 +39,7 @@ def test_contract() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"alpha": None, "noise": 0.1}, {"alpha": None}])
-def test_is_linucb_with_the_parameters_for_users(options: dict[str, Any]) -> None:
+def test_equals_linucb_with_parameters_as_users(options: dict[str, Any]) -> None:
     world = small_world()
     oracle = oracle_of(world, **options)
     linucb = LinUCB(4, **{"alpha": 0.3, **options})
@@ -54,7 +54,7 @@ def test_is_linucb_with_the_parameters_for_users(options: dict[str, Any]) -> Non
         assert outcome.neighbours.tolist() == [turn.parameter]
 
 
-def test_truth_is_asked_about_the_users_own_rounds_from_zero() -> None:
+def test_truth_gets_the_number_of_the_users_own_round() -> None:
     asked: list[tuple[User, int]] = []
 
     def truth(user: User, time: int) -> int:
@@ -69,7 +69,7 @@ def test_truth_is_asked_about_the_users_own_rounds_from_zero() -> None:
     assert asked == [("ana", 0)] * 3 + [("bea", 0)] * 3 + [("ana", 1)] * 3
 
 
-def test_pools_only_what_belongs_together_and_so_beats_everybody() -> None:
+def test_regret_is_below_half_of_that_of_linucb() -> None:
     # LinUCB serves users who change twice and more with one model each: no seed makes it win.
     world = small_world()
     told, alone = (summary(play(p, world)) for p in (oracle_of(world), LinUCB(4, alpha=0.3)))
@@ -101,7 +101,7 @@ def test_options_are_checked_and_survive_saving(tmp_path: Path) -> None:
     assert repr(Oracle.restore(read(tmp_path / "policy"), truth=swapped)) == repr(policy)
 
 
-def test_time_goes_on_after_loading(tmp_path: Path) -> None:
+def test_rounds_continue_after_loading(tmp_path: Path) -> None:
     policy = Oracle(1, truth=swapped)
     for _ in range(20):
         policy.learn("ana", [1.0], 1.0)

@@ -124,7 +124,7 @@ class Literal:
 @pytest.mark.parametrize(
     ("tolerance", "seed"), [(0.4, 5), (0.4, 105), (0.8, 15), (0.8, 35), (1.2, 2), (1.2, 18)]
 )
-def test_does_what_the_sets_of_raw_data_do(tolerance: float, seed: int) -> None:
+def test_equals_clusters_computed_from_raw_data(tolerance: float, seed: int) -> None:
     policy = Sclub(2, tolerance=tolerance, frequency_tolerance=0.4)
     literal = Literal(tolerance=tolerance, frequency_tolerance=0.4)
     for user, x, y in events(seed, 80, users=8):
@@ -175,7 +175,7 @@ def test_finds_exactly_the_true_clusters() -> None:
     assert (run.recall[-12:] == 1).all()
 
 
-def test_bears_everything() -> None:
+def test_a_huge_tolerance_keeps_all_users_together() -> None:
     policy = Sclub(2, tolerance=1e9, frequency_tolerance=1e9)
     shared = LinUCB(2, alpha=0.3, shared=True)
     for twin in (policy, shared):
@@ -185,7 +185,7 @@ def test_bears_everything() -> None:
         assert policy.decide(user, arms) == shared.decide(user, arms)
 
 
-def test_bears_nothing() -> None:
+def test_a_tiny_tolerance_keeps_all_users_apart() -> None:
     policy, apart = Sclub(2, tolerance=1e-9), LinUCB(2, alpha=0.3)
     for twin in (policy, apart):
         feed(twin, events(0, 200))
@@ -197,7 +197,7 @@ def test_bears_nothing() -> None:
             assert ours.width == pytest.approx(theirs.width, rel=1e-9)
 
 
-def test_users_are_compared_with_the_estimate_their_phase_began_with() -> None:
+def test_users_are_compared_with_the_estimate_noted_at_the_start_of_the_phase() -> None:
     policy = Sclub(1, ridge=1.0, tolerance=0.3, frequency_tolerance=9.0)
     policy.learn("ana", [1.0], 1.0)
     policy.learn("ben", [1.0], -1.0)
@@ -209,7 +209,7 @@ def test_users_are_compared_with_the_estimate_their_phase_began_with() -> None:
     assert len(policy.clusters) == 2
 
 
-def test_who_comes_more_often_leaves() -> None:
+def test_a_user_who_comes_more_often_leaves() -> None:
     policy = Sclub(1, tolerance=1e9, frequency_tolerance=0.3)
     policy.learn("seldom", [1.0], 1.0)
     for t in range(2, 10):
@@ -219,7 +219,7 @@ def test_who_comes_more_often_leaves() -> None:
     assert apart
 
 
-def test_who_comes_more_seldom_leaves() -> None:
+def test_a_user_who_comes_less_often_leaves() -> None:
     for t in range(2, 10):
         policy = Sclub(1, tolerance=1e9, frequency_tolerance=0.3)
         for _ in range(t - 1):
@@ -228,7 +228,7 @@ def test_who_comes_more_seldom_leaves() -> None:
         assert len(policy.clusters) == 1 + ((t - 2) / t > 2 * 0.3 * radius(t))
 
 
-def test_numbers_of_any_size_do_no_harm() -> None:
+def test_numbers_of_any_size_give_finite_results() -> None:
     rng = np.random.default_rng(6)
     policy = Sclub(3)
     for t in range(400):

@@ -28,7 +28,7 @@ def expect_fresh_fit(policy: SlidingLinUCB, X: FloatArray, y: FloatArray) -> Non
 
 
 @pytest.mark.parametrize("window", [1, 3, 64])
-def test_the_model_is_a_fresh_fit_of_the_window_however_long(window: int) -> None:
+def test_the_model_equals_a_fresh_fit_of_the_window_in_long_runs(window: int) -> None:
     # So little ridge that never refitting would show: it leaves errors of 1e-8 in a short window.
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(10_000, 4)), rng.normal(size=10_000)
@@ -51,7 +51,7 @@ def test_a_window_longer_than_the_refresh_does_not_drift() -> None:
     expect_fresh_fit(policy, X[-window:], y[-window:])
 
 
-def test_an_outlier_that_has_left_the_window_leaves_nothing_behind() -> None:
+def test_an_outlier_outside_the_window_has_no_effect() -> None:
     # Subtracted from running sums, 1e12 would leave 1e-4 of rounding and 1e39 nothing but that.
     rng = np.random.default_rng(2)
     for scale, reward in ((1e5, 1.0), (1.0, 1e39), (1e5, 1e12), (1e3, 1e12)):
@@ -64,7 +64,7 @@ def test_an_outlier_that_has_left_the_window_leaves_nothing_behind() -> None:
         expect_fresh_fit(policy, X[-24:], y[-24:])
 
 
-def test_rank_one_steps_are_exact_or_not_made() -> None:
+def test_rank_one_updates_are_exact_or_refused() -> None:
     inverse = np.eye(2) / 0.1
     x = np.array([1.0, 2.0])
     assert _add(inverse, x)
@@ -76,7 +76,7 @@ def test_rank_one_steps_are_exact_or_not_made() -> None:
         assert np.allclose(inverse, np.eye(2) / 0.1, rtol=1e-12)
 
 
-def test_an_endless_window_is_linucb() -> None:
+def test_a_window_that_never_fills_equals_linucb() -> None:
     policy, linucb = SlidingLinUCB(4, window=300, alpha=0.3), LinUCB(4, alpha=0.3)
     rng = np.random.default_rng(3)
     theta = rng.normal(size=4)
@@ -91,7 +91,7 @@ def test_an_endless_window_is_linucb() -> None:
             twin.learn(user, arms[ours.arm], reward)
 
 
-def test_width_factor_is_the_papers() -> None:
+def test_width_factor_follows_the_paper() -> None:
     policy = SlidingLinUCB(2, window=50, noise=0.3, ridge=0.5, delta=0.05)
     factor = 0.3 * math.sqrt(2 * math.log((1 + 50 / 0.5) / 0.05)) + math.sqrt(0.5)
     assert policy.decide("ana", [[0.0, 1.0]]).width == pytest.approx(factor / math.sqrt(0.5))
@@ -99,7 +99,7 @@ def test_width_factor_is_the_papers() -> None:
     assert policy.decide("ana", [[0.0, 1.0]]).width == pytest.approx(factor / math.sqrt(1.5))
 
 
-def test_contexts_of_zeros_and_other_users_push_nothing_out() -> None:
+def test_contexts_of_zeros_and_other_users_leave_the_window_unchanged() -> None:
     policy = SlidingLinUCB(2, window=3, alpha=0.3)
     policy.learn("ana", [1.0, 2.0], 1.0)
     before = policy.decide("ana", np.eye(2))
@@ -109,7 +109,7 @@ def test_contexts_of_zeros_and_other_users_push_nothing_out() -> None:
     assert policy.decide("ana", np.eye(2)) == before
 
 
-def test_noise_is_estimated_from_what_the_windows_hold() -> None:
+def test_noise_is_estimated_from_the_windows() -> None:
     # 20 windows of 100: relative standard error 1/√4000 = 1.6 %. The louder rewards are forgotten.
     rng = np.random.default_rng(4)
     policy = SlidingLinUCB(4, window=100)
@@ -123,7 +123,7 @@ def test_noise_is_estimated_from_what_the_windows_hold() -> None:
     assert SlidingLinUCB(4, noise=0.7).noise == 0.7
 
 
-def test_numbers_of_any_size_do_no_harm() -> None:
+def test_numbers_of_any_size_give_finite_results() -> None:
     rng = np.random.default_rng(5)
     policy = SlidingLinUCB(3, window=20)
     for _ in range(1000):

@@ -12,7 +12,7 @@ def arms_of(round: int) -> np.ndarray:
     return np.random.default_rng(round).normal(size=(4, 2))
 
 
-def test_every_arm_is_as_likely_also_when_nothing_is_learnt() -> None:
+def test_all_arms_are_equally_likely_before_any_reward() -> None:
     # 4,000 questions, 4 arms: the counts' χ²₃ exceeds 16.3 once in 1,000 times.
     policy = Uniform(2, seed=3)
     chosen = [policy.decide("ana", arms_of(round)).arm for round in range(4000)]
@@ -20,7 +20,7 @@ def test_every_arm_is_as_likely_also_when_nothing_is_learnt() -> None:
     assert ((counts - 1000) ** 2 / 1000).sum() < 16.3
 
 
-def test_every_arm_is_as_likely_for_one_pool_over_time() -> None:
+def test_all_arms_are_equally_likely_for_one_pool_over_time() -> None:
     policy = Uniform(2, seed=4)
     chosen = []
     for _ in range(4000):
@@ -30,7 +30,7 @@ def test_every_arm_is_as_likely_for_one_pool_over_time() -> None:
     assert ((counts - 1000) ** 2 / 1000).sum() < 16.3
 
 
-def test_seeds_of_any_form() -> None:
+def test_seeds_may_be_ints_sequences_or_generators() -> None:
     def choices(seed: Seed) -> list[int]:
         policy = Uniform(2, seed=seed)
         return [policy.decide("ana", arms_of(round)).arm for round in range(40)]

@@ -85,7 +85,7 @@ class DyClu(OneByOne):
     >>> for _ in range(4):
     ...     outcome = policy.learn("ana", arms[0], 1.0)
     ...     outcome = policy.learn("ana", arms[1], 0.1)
-    >>> policy.decide("bea", arms)  # nothing is known of bea, so everybody is a neighbour
+    >>> policy.decide("bea", arms)  # nothing is known of bea, so all segments are neighbours
     Decision(user='bea', arm=0, mean=0.975..., width=0.327...)
     """
 
@@ -215,7 +215,7 @@ class DyClu(OneByOne):
         """Remove the user's segments and changes; the estimate of the noise keeps their errors.
 
         If closed segments are folded (`archive`), observations stay or go with the segment to which
-        they were added, whoever it belongs to.
+        they were added, whichever user it belongs to.
         """
         user = as_user(user)
         if user in self._table.open:

@@ -5,6 +5,8 @@ import pytest
 
 from dyclu.policies.common.ridge_models import MAX_LEVERAGE, REFRESH, RidgeModels
 
+pytestmark = pytest.mark.uncompiled
+
 
 def test_a_wrong_inverse_is_corrected_at_the_next_refresh() -> None:
     rng = np.random.default_rng(0)
