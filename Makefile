@@ -8,8 +8,13 @@ READY := .venv/.ready
 demo: $(READY)
 	$(BIN)/dyclu demo --out demo-out
 
+# Coverage cannot see compiled code, so tests of kernels run once more without the compiler. There
+# numpy warns of an overflow to infinity, which compiled code computes silently.
 test: lint
-	$(BIN)/pytest -n 2 -m "not long"
+	$(BIN)/pytest -n 2 -m "not long" --cov --cov-report=
+	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q -m uncompiled -W ignore:overflow \
+	  --cov --cov-append --cov-report= tests/unit tests/properties
+	$(BIN)/coverage report
 
 test-long: $(READY)
 	$(BIN)/pytest -m long
@@ -36,4 +41,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf .venv demo-out bench-out .bench-cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv demo-out bench-out .bench-cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from dyclu import cli
+from tests.architecture import PICTURE, picture
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -39,3 +40,7 @@ def test_every_file_in_the_readmes_map_exists() -> None:
             path = Path(name) if "/" in name else folder / name
             assert (ROOT / path).exists(), name
             folder = path.parent
+
+
+def test_the_picture_of_the_architecture_shows_the_imports_of_today() -> None:
+    assert PICTURE.read_text() == picture(), "run: python -m tests.architecture"

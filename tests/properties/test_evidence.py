@@ -13,6 +13,8 @@ from dyclu.core.evidence import Prior
 from dyclu.validation import FloatArray
 from tests.properties.observations import SEEDS
 
+pytestmark = pytest.mark.uncompiled
+
 DIMS, COUNTS = st.integers(1, 6), st.integers(1, 9)
 NOISE, SPREAD = 0.3, 0.7
 

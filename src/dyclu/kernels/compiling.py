@@ -32,10 +32,10 @@ def _digest_of_folder() -> bytes:
 
 
 _numba = _import_numba()
-COMPILED = _numba is not None
+COMPILED = _numba is not None and not _numba.config.DISABLE_JIT
 _STAMP = _digest_of_folder() if COMPILED else b""
 
-if not COMPILED:
+if _numba is None:
     warnings.warn(
         "numba cannot be imported, so dyclu computes the same numbers about a hundred times "
         "slower; install numba, on a Python version that numba supports",

@@ -13,6 +13,8 @@ from dyclu.core.theory import exploration
 from dyclu.policy import TIE, choose, first_best
 from tests.properties.observations import SEEDS
 
+pytestmark = pytest.mark.uncompiled
+
 
 @given(SEEDS, st.integers(1, 6), st.integers(0, 9), st.integers(1, 7))
 def test_scores_equal_ridge_regression_on_raw_data(seed: int, dim: int, n: int, k: int) -> None:

@@ -14,6 +14,8 @@ from dyclu.policies.atlas.beliefs import followed, likelihood, turning_point, we
 from dyclu.validation import FloatArray
 from tests.properties.observations import SEEDS
 
+pytestmark = pytest.mark.uncompiled
+
 
 @given(SEEDS, st.integers(2, 6), st.integers(1, 5))
 def test_the_kernel_does_what_the_definition_says(seed: int, models: int, dim: int) -> None:

@@ -10,6 +10,8 @@ from dyclu.policies.dyclu.neighbours import neighbours
 from dyclu.policies.dyclu.segments import REFRESH, SegmentTable
 from tests.properties.observations import SEEDS, Array, contexts, well_separated
 
+pytestmark = pytest.mark.uncompiled
+
 KINDS = ["generic", "whole", "subspace", "repeated", "zeros"]
 NOISE = Noise.known(0.3)
 
