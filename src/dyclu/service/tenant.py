@@ -23,8 +23,8 @@ from dyclu.service.disk.commit import Committer, unavailable
 from dyclu.service.disk.journal import Journal, JournalReader
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots, recover
 from dyclu.service.engine.checks import checked_arms
+from dyclu.service.engine.choice import ranking
 from dyclu.service.engine.engine import Engine, MustWait, Reply
-from dyclu.service.engine.exploration import ranking
 from dyclu.service.engine.lines import encode
 from dyclu.service.engine.state import State
 from dyclu.service.refusal import Refusal

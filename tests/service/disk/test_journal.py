@@ -157,7 +157,7 @@ def test_a_stop_does_not_wait_for_readers_and_the_next_start_cleans_up(
         began = time.monotonic()
         journal.close()
         assert time.monotonic() - began < 2
-        assert "stays in its write-ahead log" in caplog.text
+        assert "stay in its write-ahead log" in caplog.text
         again = Journal.open(tmp_path / "j.db", dim=1)
         assert again.owes
         assert holding(tmp_path, b"anastasia")

@@ -4,7 +4,7 @@
 const EVERY = 1000, MAP_EVERY = 3000, ROWS = 50;
 const WIDTH = 600, HEIGHT = 180, LEFT = 46, BOTTOM = 22, TOP = 10;
 const $ = (id) => document.getElementById(id);
-const view = { span: "seconds", since: null, epoch: null, changes: [], user: null, activity: null, mapped: 0, version: 0, stretch: "segment" };
+const view = { span: "seconds", since: null, epoch: null, changes: [], user: null, activity: null, mapped: 0, version: 0, segment: "segment" };
 
 // --- asking -----------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ const number = (value, digits = 3) =>
     : Number.isInteger(value) ? value.toLocaleString("en")
     : value.toLocaleString("en", { maximumSignificantDigits: digits });
 const short = (value) => value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 3 });
-// Never rounded up to a certainty that nobody has, not even where the digits end.
+// Never rounded up, so that 99.99 % is not shown as 100 %.
 const percent = (share) => (share > 0.999 ? "> 99.9 %" : `${number(100 * share)} %`);
 const many = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 const DAY = 86400;
@@ -77,12 +77,12 @@ const clock = (seconds) => {
 
 function showPolicy(policy) {
   view.version = policy.version;
-  view.stretch = policy.policy.startsWith("Atlas") ? "model" : "segment";
+  view.segment = policy.policy.startsWith("Atlas") ? "model" : "segment";
   $("tenant").textContent = policy.tenant === "default" ? "" : policy.tenant;
-  $("policy").textContent = `${policy.policy}${policy.mode === "shadow" ? ", in the shadow" : ""}` +
+  $("policy").textContent = `${policy.policy}${policy.mode === "shadow" ? ", shadow mode" : ""}` +
     `${policy.epsilon ? `, ${number(100 * policy.epsilon)} % at random` : ""}`;
   $("dot").className = policy.healthy ? "dot ok" : "dot bad";
-  $("state").textContent = policy.rebuilding ? "learning anew without an erased user"
+  $("state").textContent = policy.rebuilding ? "rebuilding without an erased user"
     : policy.healthy ? "well" : "cannot write";
   $("users").textContent = number(policy.users);
   $("pending").textContent = number(policy.pending);
@@ -103,8 +103,8 @@ function draw(parent, name, attributes, text) {
   return node;
 }
 
-// Stretches of equal length over the whole span, empty ones too, some of them joined.
-function stretches() {
+// Periods of equal length over the whole span, empty ones too; each joins several buckets.
+function periods() {
   const { now, seconds, minutes } = view.activity;
   const [found, unit, length, join] = view.span === "seconds"
     ? [seconds, 1, 600, 5] : [minutes, 60, 1440, 10];
@@ -121,7 +121,7 @@ function stretches() {
 }
 
 function showActivity() {
-  const { rows, seconds } = stretches();
+  const { rows, seconds } = periods();
   const recent = view.activity.seconds.filter((one) => one.at > view.activity.now - 12 && one.at <= view.activity.now - 1);
   const rate = (name) => recent.reduce((sum, one) => sum + one[name], 0) / 10;
   $("decisions-rate").textContent = number(rate("decisions"));
@@ -214,9 +214,9 @@ function showMap(map, policy) {
   svg.replaceChildren();
   $("map-note").textContent = models.length === 0
     ? (policy.rewards === 0 ? "Nothing has been learnt yet."
-      : view.stretch === "model" ? "No taste is established yet." : "This policy keeps no groups of users.")
+      : view.segment === "model" ? "There is no model yet." : "This policy keeps no groups of users.")
     : many(map.total, "model") +
-      `${map.users_elsewhere ? `, and ${many(map.users_elsewhere, "user")} on none of those shown` : ""}. Named by id, with their users; alike ones are close together.`;
+      `${map.users_elsewhere ? `, and ${many(map.users_elsewhere, "user")} on none of those shown` : ""}. Labels show id and number of users; similar models are close together.`;
   if (models.length === 0) return;
   const most = Math.max(...models.map((one) => one.users), 1);
   const radius = (one) => 6 + 34 * Math.sqrt(one.users / most);
@@ -255,7 +255,7 @@ function cell(row, text) {
 }
 
 function showChanges({ epoch, next, changes }) {
-  // Numbered anew: what is shown may never have been.
+  // A new epoch: the changes shown may not exist any more.
   if (view.since !== null && epoch !== view.epoch) { view.since = null; view.changes = []; return; }
   const first = view.since === null;
   view.epoch = epoch;
@@ -310,9 +310,9 @@ function drawUser(user) {
     decisions: number(user.decisions), rewards: number(user.rewards), "mean reward": number(user.mean_reward),
     "last seen": user.last_seen ? clock(user.last_seen) : "–", changes: number(user.changes.length),
   };
-  if (user.neighbours_total) facts["data shared with"] = `${number(user.neighbours_total)} segments`;
+  if (user.neighbours_total) facts.neighbours = `${number(user.neighbours_total)} segments`;
   for (const one of user.belief.slice(0, 3)) {
-    facts[one.model === null ? "follows none of the known" : `follows model ${one.model}`] = percent(one.probability);
+    facts[one.model === null ? "follows a new taste" : `follows model ${one.model}`] = percent(one.probability);
   }
   $("user-facts").replaceChildren(...Object.entries(facts).map(([name, value]) => {
     const node = document.createElement("div");
@@ -326,7 +326,7 @@ function drawUser(user) {
   drawTimeline(user.segments);
 }
 
-const named = (one) => (one.id === null ? `no ${view.stretch} yet` : `${view.stretch} ${one.id}`);
+const named = (one) => (one.id === null ? `no ${view.segment} yet` : `${view.segment} ${one.id}`);
 
 function drawTimeline(segments) {
   const svg = $("timeline");
@@ -345,7 +345,7 @@ function drawTimeline(segments) {
     draw(bar, "title", {}, `${named(one)}: ${many(one.observations, "observation")}`);
     if (x(end) - x(one.opened) > 40) draw(svg, "text", { class: "label", x: (x(one.opened) + x(end)) / 2, y: 57 }, one.id ?? "–");
   });
-  draw(svg, "text", { x: 10, y: 20 }, `${view.stretch}s between changes, by rewards of all users`);
+  draw(svg, "text", { x: 10, y: 20 }, `${view.segment}s between changes, by rewards of all users`);
   draw(svg, "text", { x: 10, y: 96 }, number(low));
   draw(svg, "text", { x: 590, y: 96, "text-anchor": "end" }, "now");
   $("user-segments").replaceChildren(...segments.slice(-12).map((one) => {

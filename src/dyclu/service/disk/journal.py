@@ -70,7 +70,7 @@ class Facts:
 
 
 class Journal:
-    """The only writer of a journal; everybody else opens a `JournalReader`.
+    """The only writer of a journal; all others use a `JournalReader`.
 
     Attributes
     ----------
@@ -147,11 +147,11 @@ class Journal:
     def erase(self, user: str, mark: bytes) -> tuple[int, int]:
         """Delete all lines about a user, append the line `mark`; return how many went, and epoch.
 
-        Deleted content is overwritten in the database. In the write-ahead log it is cut off, at
-        once unless somebody reads; then `tidy` does it when they have finished, and nobody waits.
+        Deleted content is overwritten in the database. The write-ahead log is truncated at once, or
+        by a later `tidy` if another process is reading the journal now.
         """
         with self._transaction():
-            # Each kind for itself has an index; together they would take a look at every line.
+            # Each kind has its own index; one statement for both would scan every line.
             ended = sum(
                 self._writer.execute(_ERASE.format(kind=kind), (user,)).rowcount
                 for kind in ("reward", "activation")
@@ -171,18 +171,18 @@ class Journal:
     def tidy(self) -> None:
         """Move the write-ahead log into the database, as far as readers allow; never wait for one.
 
-        What was erased is in the log until it is cut off, which a reader prevents for as long as
-        it reads. SQLite would wait for it, and every writer with it; so it is told not to, and
-        `owes` says that somebody has to come again.
+        Erased lines stay in the log until it is truncated, and a reader prevents that. SQLite would
+        wait for the reader, and all writes with it; so it does not wait, and `owes` says that
+        `tidy` must be called again.
         """
-        # If it fails, the log keeps what is committed; the next append tells if the disk is ill.
+        # If it fails, committed lines stay in the log; the next append reports a failing disk.
         with suppress(sqlite3.Error):
             if self.owes:
-                self.owes = not self._cut_off()
+                self.owes = not self._truncate_log()
             else:
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
-    def _cut_off(self) -> bool:
+    def _truncate_log(self) -> bool:
         """Empty the write-ahead log; return whether that was possible."""
         self._writer.execute("PRAGMA busy_timeout = 0").fetchone()
         try:
@@ -207,13 +207,13 @@ class Journal:
         return JournalReader(self.path)
 
     def close(self) -> None:
-        """Move everything into the database file, as far as readers allow, and let go of it."""
+        """Move everything into the database file, as far as readers allow, and close it."""
         owed, self.owes = self.owes, True
         self.tidy()
         if owed and self.owes:
             LOG.warning(
-                "somebody reads %s: what was erased stays in its write-ahead log until the next "
-                "start; end them, or start the service again",
+                "a process reads %s: erased lines stay in its write-ahead log until the next "
+                "start; end that process, or start the service again",
                 self.path,
             )
         self._writer.close()

@@ -1,6 +1,6 @@
 """Snapshots: a `State` on disk, so that a start need not replay the whole journal.
 
-A snapshot is two files, written one after the other, each atomic and with a digest of its own:
+A snapshot is two files, written one after the other, each atomic and with its own digest:
 ``<epoch>-<line>.policy`` is what `policy.save` writes, ``<epoch>-<line>.state`` the rest. The epoch
 counts erasures. A snapshot is used only if both files are whole, were made for the policy that the
 settings name, with the same code (`provenance`), and since the last erasure. Otherwise the one
@@ -74,7 +74,7 @@ class Snapshots:
         make_folder(folder)
 
     def write(self, state: State, *, epoch: int) -> None:
-        """Write the state as it is now, and remove those that are no longer needed."""
+        """Write a snapshot of the state, and remove those that are no longer needed."""
         stem = self.folder / f"{epoch:08d}-{state.total.seq:020d}"
         state.policy.save(stem.with_suffix(".policy"))
         told, arrays = state.dump()
@@ -150,7 +150,7 @@ class Snapshots:
         return [path for path in found if _FILE.fullmatch(path.name)]
 
     def discard_ahead(self, last: int) -> None:
-        """Remove those that tell of lines after `last`, where the journal ends.
+        """Remove snapshots that contain lines after `last`, where the journal ends.
 
         They were made from lines that are lost. Once the journal has grown past them, nothing
         would show that they do not follow from it.

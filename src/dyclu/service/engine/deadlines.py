@@ -5,7 +5,7 @@ wrong when a machine starts. A steady (monotonic) clock cannot be set, but its v
 to the next process. So both are used:
 
 - While the service runs, only the steady clock is used. Every decision has its full `reward_wait`,
-  whatever is done to the wall clock.
+  even if the wall clock is set.
 - At a start, the wall clock says how much of a decision's time is left, since nothing else knows
   how long the service was down; that time counts. It is never more than the decision had at first:
   if the clock was ahead when the decision was made, or was set back since, its full time starts

@@ -17,8 +17,8 @@ from msgspec import UNSET
 
 from dyclu.service import schema
 from dyclu.service.engine import checks
+from dyclu.service.engine.choice import Draw, choose, ranking
 from dyclu.service.engine.deadlines import Deadlines
-from dyclu.service.engine.exploration import Draw, choose, ranking
 from dyclu.service.engine.in_flight import LinesInFlight, MustWait
 from dyclu.service.engine.inspect import model_of
 from dyclu.service.engine.lines import (
@@ -305,7 +305,7 @@ class Engine:
         order: Sequence[int] | None,
     ) -> DecisionBody:
         policy, rules, user = self.state.policy, self._rules, request.user
-        # In shadow mode there is no exploration: the caller chose, and its propensity is unknown.
+        # In shadow mode no arm is drawn at random: the caller chose, with unknown propensity.
         draw = Draw.of(id, secret=self._secret) if chosen is None and rules.epsilon else None
         best = choose(policy, user, arms, epsilon=rules.epsilon, draw=draw)
         taken = best.arm if chosen is None else chosen

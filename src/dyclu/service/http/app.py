@@ -129,7 +129,7 @@ class Service:
         return int(told)
 
     async def body(self, receive: Receive) -> bytes:
-        """Return the body of a request, or refuse it as soon as it is too much."""
+        """Return the body of a request, or refuse it as soon as it is too long."""
         return await self._timeout.wait_for(_read(receive, self.settings.max_body))
 
 

@@ -65,7 +65,7 @@ class Call:
     takes, gives : type or None
         Types of the bodies of request and answer.
     refuses : tuple of int
-        Statuses of its own refusals, beside those that every call has.
+        Statuses of refusals that only this call gives.
     query : dict of str to str
         Parameters after the question mark, and what they mean.
     """
@@ -151,7 +151,7 @@ async def _activity(asked: Asked) -> schema.Activity:
 async def all_settled(jobs: Iterable[Coroutine[Any, Any, A]]) -> list[A | Refusal]:
     """Return the answers to the requests of a batch in their order, refusals included.
 
-    Each request is a task of its own, so that other callers are served in between.
+    Each request is a separate task, so that other callers are served in between.
 
     >>> async def half(number: int) -> int:
     ...     if number % 2:
@@ -221,7 +221,7 @@ CALLS = (
         takes=schema.RewardRequest,
         gives=schema.Rewarded,
         refuses=(404, 409, 410),
-        summary="Tell what a decision was worth, now or days later; the first value stays.",
+        summary="Send the reward of a decision, now or days later; the first value is kept.",
     ),
     Call(
         name="activate",
@@ -230,7 +230,7 @@ CALLS = (
         answer=_activate,
         gives=schema.Activated,
         refuses=(404, 410),
-        summary="Let a decision that began inactive count, as its arm was really shown.",
+        summary="Activate a decision that was made inactive, once its arm has been shown.",
     ),
     Call(
         name="reward_batch",
@@ -239,7 +239,7 @@ CALLS = (
         answer=_reward_batch,
         takes=schema.RewardBatch,
         gives=schema.RewardResults,
-        summary="Tell what several decisions were worth.",
+        summary="Send the rewards of several decisions.",
     ),
     Call(
         name="observe",
@@ -248,7 +248,7 @@ CALLS = (
         answer=_observe,
         takes=schema.ObservationBatch,
         gives=schema.ObservationResults,
-        summary="Learn from a log of what happened elsewhere.",
+        summary="Learn observations from another source, such as a log.",
     ),
     Call(
         name="user",
@@ -257,7 +257,7 @@ CALLS = (
         answer=_user,
         gives=schema.UserView,
         refuses=(404,),
-        summary="Show what is known of a user.",
+        summary="Show what the service knows about a user.",
     ),
     Call(
         name="erase",
@@ -266,7 +266,7 @@ CALLS = (
         answer=_erase,
         gives=schema.Erased,
         refuses=(404,),
-        summary="Erase a user from journal and snapshots, and make the policy anew without them.",
+        summary="Erase a user from journal and snapshots, and rebuild the policy without them.",
     ),
     Call(
         name="models",
@@ -274,7 +274,7 @@ CALLS = (
         path="/v1/models",
         answer=_models,
         gives=schema.Models,
-        summary="Show which tastes there are, and who shares them.",
+        summary="Show the models, and how many users follow each.",
     ),
     Call(
         name="changes",
@@ -287,7 +287,7 @@ CALLS = (
             "since": "Number of the last change already seen: `next` of the answer before.",
             "epoch": "Epoch of the answer before; refused (409) if its numbers no longer hold.",
         },
-        summary="Show who has changed, 500 at a time.",
+        summary="Show the changes of users, 500 at a time.",
     ),
     Call(
         name="policy",
@@ -295,7 +295,7 @@ CALLS = (
         path="/v1/policy",
         answer=_policy,
         gives=schema.PolicyView,
-        summary="Show what serves, and how it is doing.",
+        summary="Show the policy that serves, its settings and its counters.",
     ),
     Call(
         name="activity",

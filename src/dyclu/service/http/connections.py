@@ -26,19 +26,19 @@ from dyclu.service.schema import Refused
 from dyclu.service.settings import Settings
 
 LOOK = 1
-"""Seconds between looks."""
+"""Seconds between two checks of all connections."""
 
 LINGER = 2.0
-"""Seconds in which whoever is sent away may read why."""
+"""Seconds in which a refused client may read the refusal."""
 
 SURPLUS = 32
-"""Connections beyond the limit that are told so; more are closed at once, as each is a file."""
+"""Connections beyond the limit that get a refusal; more are closed at once, as each is a file."""
 
 PIPELINED = 64
 """Requests that may follow one that is not answered yet."""
 
 SLICE = 16_384
-"""Bytes that are taken in before they are judged."""
+"""Bytes that are passed on before the limits are checked."""
 
 CRUMB = 32
 """Bytes that are too few for a request with a body: no crumb ends within a body it began."""
@@ -73,14 +73,14 @@ class Connections:
         return Connection(self, HttpToolsProtocol(**made_with))
 
     def leave(self, one: Connection) -> None:
-        """Let go of a connection that has ended."""
+        """Remove a connection that has ended."""
         self.open.discard(one)
         self._since.pop(one, None)
 
     async def look(self) -> None:
-        """End those who have been at the same thing for too long, and those who hold too much.
+        """Close connections that take too long, and those with too many unread bytes.
 
-        Whoever has read a part of their answers since the last look has begun something new.
+        Time starts again for a client that has read a part of its answers since the last check.
         """
         now = self._clock()
         for one in list(self.open):
@@ -100,7 +100,7 @@ class Connections:
         return {"headers": told.body_timeout, "answer": told.answer_timeout}.get(doing, LINGER)
 
     def _relieve(self) -> None:
-        """Cut off those who leave most unread, until the rest is little enough."""
+        """Close the connections with most unread bytes, until the rest is within the limit."""
         by_unread = sorted(self.open, key=lambda one: one.unread)
         total = sum(one.unread for one in by_unread)
         while total > MOST_UNREAD:
@@ -110,13 +110,13 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: uvicorn's, with a look at everything before it is passed on."""
+    """One connection: uvicorn's protocol, with checks before data is passed on."""
 
     transport: asyncio.Transport
 
     def __init__(self, all: Connections, inner: HttpToolsProtocol) -> None:
         self._all, self._inner = all, inner
-        # uvicorn would say it in words of its own.
+        # uvicorn would send its own text instead of our JSON.
         self._complaints: list[str] = []
         inner.send_400_response = self._complaints.append  # type: ignore[assignment]
         self._scope: Any = None
@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def doing(self) -> str | None:
-        """What the other side takes its time over; None if it is our turn, or uvicorn's to wait."""
+        """What the client is slow at; None if it is our turn, or if uvicorn's timeout applies."""
         if self._leaving or not self._welcome:
             return "leaving"
         if self.unread:
@@ -162,7 +162,7 @@ class Connection(asyncio.Protocol):
     # --- what asyncio calls ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let it in, unless there are too many."""
+        """Accept the connection, unless there are too many."""
         self.transport = cast(asyncio.Transport, transport)
         # Requests that are under way are refused first, politely; this is for all the others.
         most = 2 * self._all.settings.max_connections
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
             self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what comes as long as it is reasonable."""
+        """Pass data on to uvicorn as long as it is within the limits."""
         start = 0
         while start < len(data):
             size = CRUMB if self._piled_up else SLICE
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
             start += size
 
     def eof_received(self) -> bool:
-        """Stay, with nothing more to hear, as long as something that was asked is unanswered."""
+        """Stay connected until all requests are answered, but read nothing more."""
         waits = not (self._answered or self._inner.cycle.more_body)
         if waits:
             self._hear_no_more()
@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
         self._deaf, self._inner.cycle.keep_alive = True, False
 
     def _send_away(self, refusal: Refusal) -> None:
-        """Say why, and end it once that is read: closed at once, it might never arrive."""
+        """Send a refusal and close once it is read: closed at once, it might not arrive."""
         if self.transport.is_closing():
             return
         if not (self._answered or self._half_asked):
@@ -250,7 +250,7 @@ class Connection(asyncio.Protocol):
         self._part()
 
     def _part(self) -> None:
-        """Say nothing more, and give them time to read what was said."""
+        """Send nothing more, and give the client time to read the last answer."""
         self._deaf = self._leaving = True
         self.transport.write_eof()
 
@@ -270,7 +270,7 @@ def acknowledged(transport: asyncio.Transport) -> int:
 
 
 def spoken(refusal: Refusal) -> bytes:
-    """Return a refusal as the last words on a connection.
+    """Return a refusal as an HTTP response that closes the connection.
 
     >>> print(spoken(Refusal(503, "busy", "too many", retry_after=1)).decode().splitlines()[0])
     HTTP/1.1 503 Service Unavailable

@@ -11,7 +11,7 @@ from dyclu.validation import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
-class ExploredArm:
+class ChosenArm:
     """The index of the chosen arm, the reward the policy expects of it, and its propensity."""
 
     arm: int
@@ -22,19 +22,19 @@ class ExploredArm:
 
 def choose(
     policy: Policy, user: str, arms: FloatArray, *, epsilon: float, draw: Draw | None
-) -> ExploredArm:
+) -> ChosenArm:
     """Return the policy's arm, or with probability `epsilon` any arm; never without a draw."""
     best = policy.decide(user, arms)
     chance = best.propensity
     if draw is None or epsilon == 0:
-        return ExploredArm(best.arm, best.mean, best.width, chance)
+        return ChosenArm(best.arm, best.mean, best.width, chance)
     taken = draw.below(len(arms)) if draw.uniform < epsilon else best.arm
     expected = best if taken == best.arm else policy.decide(user, arms[taken : taken + 1])
     if chance is not None:
         # A policy that itself chooses at random gives every arm the same chance.
         exploit = chance if taken == best.arm or chance < 1 else 0.0
         chance = epsilon / len(arms) + (1 - epsilon) * exploit
-    return ExploredArm(taken, expected.mean, expected.width, chance)
+    return ChosenArm(taken, expected.mean, expected.width, chance)
 
 
 @dataclass(frozen=True, slots=True)
