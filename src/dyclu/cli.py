@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -40,25 +40,26 @@ class What(StrEnum):
     ALL = "all"
 
 
+SCALINGS, ORDERS = "largest|unit|none", "shuffled|dated|published"
+SERVINGS, NEGATIVES = "in-turn|at-random", "unknown|untagged"
+"""Choices of the options for lastfm; the first one is the default."""
+
 Seeds = Annotated[
     str | None,
     typer.Option(
-        help="How many runs of each kind, with seeds 0, 1, …; or which seeds: 0,3,7 or 5-9.",
+        help="Number of seeds, counted from 0; or a list of seeds: 0,3,7 or 5-9.",
         metavar="N|LIST",
         show_default="5",
     ),
 ]
 Policies = Annotated[
-    str | None,
-    typer.Option(help="Names, or your own as module:Class; comma-separated.", metavar="LIST"),
+    str | None, typer.Option(help="Names, or your own as module:Class.", metavar="LIST")
 ]
 Jobs = Annotated[
-    int | None,
-    typer.Option(help="Runs to make at the same time.", show_default="one per core"),
+    int | None, typer.Option(help="Number of runs at the same time.", show_default="one per core")
 ]
 Dask = Annotated[
-    str | None,
-    typer.Option(help="Let the workers of this Dask scheduler make the runs.", metavar="ADDRESS"),
+    str | None, typer.Option(help="Run on the workers of this Dask scheduler.", metavar="ADDRESS")
 ]
 
 app = typer.Typer(
@@ -118,15 +119,15 @@ def dyclu(
 @app.command()
 @errors_on_stderr()
 def demo(
-    users: Annotated[int, typer.Option(help="How many users there are.")] = 40,
-    rounds: Annotated[int, typer.Option(help="How often each of them comes by.")] = 500,
+    users: Annotated[int, typer.Option(help="Number of users.")] = 40,
+    rounds: Annotated[int, typer.Option(help="Rounds of each user.")] = 500,
     dim: Annotated[int, typer.Option(help="Number of features of an arm.")] = 10,
-    parameters: Annotated[int, typer.Option(help="How many tastes the users share.")] = 5,
+    parameters: Annotated[int, typer.Option(help="Number of tastes that users share.")] = 5,
     noise: Annotated[float, typer.Option(help="Standard deviation of the rewards.")] = 0.09,
     tell_noise: Annotated[
         bool,
         typer.Option(
-            "--tell-noise", help="Tell the policies the noise; otherwise they estimate it."
+            "--tell-noise", help="Give the policies the noise; otherwise they estimate it."
         ),
     ] = False,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0,
@@ -134,16 +135,16 @@ def demo(
         "dyclu-demo"
     ),
     no_picture: Annotated[bool, typer.Option("--no-picture", help="Write no files.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document instead.")
     ] = False,
 ) -> None:
-    """Watch uniform, LinUCB, DyClu and Atlas serve users who change.
+    """Compare uniform, LinUCB, DyClu and Atlas on users who change.
 
-    Every user has one of a few tastes and takes up another one from time to time. The policies are
-    told neither who shares a taste nor when it changes. Takes under a minute, prints a table, and
-    saves a picture (demo.png) and a page (demo.html); these need matplotlib:
+    Every user has one of a few tastes, and changes to another one from time to time. The policies
+    do not know which users share a taste, nor when it changes. Takes less than a minute, prints a
+    table, and saves a picture (demo.png) and a page (demo.html), which need matplotlib:
     pip install 'dyclu[plots]'.
     """
     from dyclu.sim import Population, summary
@@ -181,10 +182,16 @@ def demo(
         _print_json({**shown.numbers(summaries), "files": [str(file) for file in files]})
 
 
+def _choice(help_text: str, choices: str) -> Any:
+    return typer.Option(
+        help=f"lastfm: {help_text}.", metavar=choices, show_default=choices.partition("|")[0]
+    )
+
+
 @app.command()
 @errors_on_stderr()
 def reproduce(
-    what: Annotated[What, typer.Argument(help="What to run again.")],
+    what: Annotated[What, typer.Argument(help="Experiment of the paper.")],
     rows: Annotated[
         str | None,
         typer.Option(help="Rows of Table 1, such as 1,4-6.", metavar="LIST", show_default="all"),
@@ -199,65 +206,38 @@ def reproduce(
     ] = None,
     least: Annotated[
         int | None,
-        typer.Option(
-            help="lastfm: observations a person must have to take part.", show_default="800"
-        ),
+        typer.Option(help="lastfm: least number of observations of a person.", show_default="800"),
     ] = None,
     scaling: Annotated[
         str | None,
-        typer.Option(
-            help="lastfm: what features are divided by, the largest norm or each one's own.",
-            metavar="largest|unit|none",
-            show_default="largest",
-        ),
+        _choice("divide features by the largest norm, each artist's own, or nothing", SCALINGS),
     ] = None,
-    order: Annotated[
-        str | None,
-        typer.Option(
-            help="lastfm: order of a person's observations.",
-            metavar="shuffled|dated|published",
-            show_default="shuffled",
-        ),
-    ] = None,
-    serving: Annotated[
-        str | None,
-        typer.Option(
-            help="lastfm: in which order users come by.",
-            metavar="in-turn|at-random",
-            show_default="in-turn",
-        ),
-    ] = None,
+    order: Annotated[str | None, _choice("order of a person's observations", ORDERS)] = None,
+    serving: Annotated[str | None, _choice("order in which users come", SERVINGS)] = None,
     negatives: Annotated[
-        str | None,
-        typer.Option(
-            help="lastfm: what is offered beside the positive artist.",
-            metavar="unknown|untagged",
-            show_default="unknown",
-        ),
+        str | None, _choice("artists that are offered beside the positive one", NEGATIVES)
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A small version of it, 2 seeds, a few minutes.")
+        bool, typer.Option("--quick", help="A small version with 2 seeds; takes a few minutes.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for runs and reports.", metavar="DIR")] = Path(
         "dyclu-results"
     ),
 ) -> None:
-    """Run the paper's experiments again and compare.
+    """Repeat the paper's experiments and compare the results.
 
     table1 is the paper's nine simulated settings, figure2 its three environments, lastfm its
-    experiment with real people. At full size they take hours. Every run is stored as it is done, in
-    OUT/runs: the same command goes on where it was stopped. Results (CSV) and report (Markdown,
-    HTML, PNG) go to a folder of their own in OUT.
+    experiment with real people. At full size they take hours. Every finished run is stored in
+    OUT/runs: the same command continues where it was stopped. Each experiment has its own folder in
+    OUT for results (CSV) and report (Markdown, HTML, PNG).
     """
     from dyclu.sim.studies.options import command_line, parse_numbers, parse_policies, parse_seeds
     from dyclu.sim.studies.paper import paper_studies
-    from dyclu.sim.studies.running import check_workers
-    from dyclu.storage import check_writable
 
     studies = paper_studies(
         what,
         rows=None if rows is None else parse_numbers(rows, "rows"),
-        policies=parse_policies(policies),
+        policies=None if policies is None else parse_policies(policies),
         seeds=parse_seeds(seeds, quick=quick),
         quick=quick,
         data=data,
@@ -269,36 +249,23 @@ def reproduce(
             negatives=negatives,
         ),
     )
-    options: dict[str, object] = {
-        "rows": rows,
-        "seeds": seeds,
-        "policies": policies,
-        "quick": quick,
-        "least": least,
-        "scaling": scaling,
-        "order": order,
-        "serving": serving,
-        "negatives": negatives,
-        "data": None if data is None else "DIR",
-    }
+    options: dict[str, object] = {"rows": rows, "seeds": seeds, "policies": policies}
+    options |= {"quick": quick, "least": least, "scaling": scaling, "order": order}
+    options |= {"serving": serving, "negatives": negatives, "data": data and "DIR"}
     command = command_line(f"reproduce {what}", options)
-    check_workers(jobs)
-    check_writable(out)
-    for study in studies:
-        folder = out / study.name
-        _run_study(study, store=out, folder=folder, command=command, workers=jobs, dask=dask)
+    _run_studies({out / study.name: study for study in studies}, out, command, jobs, dask)
 
 
 @app.command()
 @errors_on_stderr()
 def simulate(
-    users: Annotated[int, typer.Option(help="How many users there are.")] = 100,
+    users: Annotated[int, typer.Option(help="Number of users.")] = 100,
     parameters: Annotated[
-        int, typer.Option(help="Tastes they share; 0 gives every period one of its own.")
+        int, typer.Option(help="Number of tastes that users share; 0 gives every period its own.")
     ] = 10,
     dim: Annotated[int, typer.Option(help="Number of features of an arm.")] = 25,
-    arms: Annotated[int, typer.Option(help="Arms there are.")] = 1000,
-    offered: Annotated[int, typer.Option(help="Arms each round offers.")] = 10,
+    arms: Annotated[int, typer.Option(help="Number of arms.")] = 1000,
+    offered: Annotated[int, typer.Option(help="Number of arms that a round offers.")] = 10,
     rounds: Annotated[int, typer.Option(help="Rounds of each user.")] = 2500,
     shortest: Annotated[int, typer.Option(help="Shortest period between changes.")] = 400,
     longest: Annotated[int, typer.Option(help="Longest period between changes.")] = 2500,
@@ -312,18 +279,16 @@ def simulate(
         "dyclu-simulation"
     ),
 ) -> None:
-    """Compare policies in a population of your own making.
+    """Compare policies in a population that you describe by options.
 
     The defaults are row 1 of the paper's Table 1, which takes minutes per run. Runs are stored and
-    reported as by dyclu reproduce, and the same command goes on where it was stopped.
+    reported as by dyclu reproduce; the same command continues where it was stopped.
     """
     from dyclu.sim import Population
     from dyclu.sim.runs.contestants import CONTESTANTS
     from dyclu.sim.runs.jobs import Job
     from dyclu.sim.studies.options import command_line, parse_policies, parse_seeds
-    from dyclu.sim.studies.running import check_workers
     from dyclu.sim.studies.study import Study
-    from dyclu.storage import check_writable
 
     setting = Population(
         users=users,
@@ -340,19 +305,15 @@ def simulate(
     chosen = parse_seeds(seeds, quick=False)
     # Draws one world, so that impossible options are refused before the first run.
     setting.world(chosen[0])
-    names = parse_policies(policies)
     study = Study(
         name="simulation",
         title="A simulated population",
         settings={Job(setting, "uniform").name: setting},
-        policies=CONTESTANTS if names is None else names,
+        policies=CONTESTANTS if policies is None else parse_policies(policies),
         seeds=chosen,
     )
     options = asdict(setting) | {"parameters": parameters, "seeds": seeds, "policies": policies}
-    command = command_line("simulate", options)
-    check_workers(jobs)
-    check_writable(out)
-    _run_study(study, store=out, folder=out, command=command, workers=jobs, dask=dask)
+    _run_studies({out: study}, out, command_line("simulate", options), jobs, dask)
 
 
 commands.mount(app, errors_on_stderr)
@@ -363,17 +324,19 @@ commands.mount(app, errors_on_stderr)
 def plan(
     dim: Annotated[int, typer.Option(help="Number of features of an arm.")] = 25,
     noise: Annotated[float, typer.Option(help="Standard deviation of the rewards.")] = 0.09,
-    gap: Annotated[float, typer.Option(help="Distance of two tastes to be told apart.")] = 0.9,
+    gap: Annotated[
+        float, typer.Option(help="Distance of two tastes that should be distinguished.")
+    ] = 0.9,
     norm: Annotated[float, typer.Option(help="Length of an arm's features.")] = 1.0,
     change_level: Annotated[
-        float, typer.Option(help="Chance that a reward surprises for nothing.")
+        float, typer.Option(help="Probability of a surprise without a change.")
     ] = 0.01,
     neighbour_level: Annotated[
-        float, typer.Option(help="Chance of leaving out a true neighbour.")
+        float, typer.Option(help="Probability of leaving out a true neighbour.")
     ] = 0.01,
-    window: Annotated[int, typer.Option(help="Latest rewards the alarm looks at.")] = 20,
+    window: Annotated[int, typer.Option(help="Number of latest rewards that the alarm uses.")] = 20,
     window_delta: Annotated[
-        float, typer.Option(help="Chance that the alarm may ring for nothing.")
+        float, typer.Option(help="Probability of an alarm without a change.")
     ] = 0.1,
     out: Annotated[Path, typer.Option(help="Folder for the picture.", metavar="DIR")] = Path(
         "dyclu-plan"
@@ -383,11 +346,11 @@ def plan(
         bool, typer.Option("--json", help="Print one JSON document instead.")
     ] = False,
 ) -> None:
-    """Tell what to expect of DyClu before anything is run.
+    """Compute what to expect of DyClu before anything is run.
 
-    How soon a change is noticed, how long the window should be, and how many observations it takes
-    to tell two users apart, from the size of the noise and of the difference. Saves a picture
-    (plan.png), which needs matplotlib: pip install 'dyclu[plots]'.
+    From the noise and the distance of two tastes: how soon a change is detected, how long the
+    window should be, and how many observations distinguish two users. Saves a picture (plan.png),
+    which needs matplotlib: pip install 'dyclu[plots]'.
     """
     from dyclu.core.planning import Plan
     from dyclu.sim.reports.plan import plan_numbers, plan_tables, write_plan_figure
@@ -434,35 +397,31 @@ def _warnings_shown() -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-def _run_study(
-    study: Study | LastFMStudy,
-    *,
-    store: Path,
-    folder: Path,
+def _run_studies(
+    studies: Mapping[Path, Study | LastFMStudy],
+    out: Path,
     command: str,
-    workers: int | None,
+    jobs: int | None,
     dask: str | None,
 ) -> None:
-    """Run a study, and print its first table and the files that were written."""
+    """Run studies, given by the folder of their report; print their first table and their files."""
     from dyclu.sim.reports.terminal import print_table
-    from dyclu.sim.studies.running import run_study
+    from dyclu.sim.studies.running import check_workers, run_study
+    from dyclu.storage import check_writable
 
+    check_workers(jobs)
+    check_writable(out)
     _silence_matplotlib()
-    with _warnings_shown():
-        document, files = run_study(
-            study,
-            store=store,
-            folder=folder,
-            command=command,
-            warn=_print_error,
-            workers=workers,
-            dask=dask,
-        )
-    typer.echo(document.title)
-    print_table(document.table)
-    if document.warning:
-        typer.echo(document.warning)
-    _print_files(files)
+    for folder, study in studies.items():
+        with _warnings_shown():
+            document, files = run_study(
+                study, folder, out, command=command, warn=_print_error, workers=jobs, dask=dask
+            )
+        typer.echo(document.title)
+        print_table(document.table)
+        if document.warning:
+            typer.echo(document.warning)
+        _print_files(files)
 
 
 def _silence_matplotlib() -> None:

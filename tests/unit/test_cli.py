@@ -1,4 +1,4 @@
-"""`dyclu.cli`: what a person, a script and a machine see of the commands."""
+"""`dyclu.cli`: output, files and exit statuses of the commands."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def regrets(*words: str) -> dict[str, float]:
     return {name: summary["regret"] for name, summary in document["policies"].items()}
 
 
-def test_the_command_of_a_document_gives_the_same_run() -> None:
+def test_the_command_in_the_json_gives_the_same_run() -> None:
     options = ["demo", *SMALL, "--noise=0.3", "--seed=3", "--tell-noise"]
     document = json.loads(CliRunner().invoke(app, [*options, "--json", "--no-picture"]).stdout)
     program, *words = shlex.split(document["command"])
@@ -121,11 +121,11 @@ def test_the_command_of_a_document_gives_the_same_run() -> None:
     assert regrets(*words) == regrets(*options)
 
 
-def test_telling_the_noise_matters_to_those_who_use_it() -> None:
-    told, untold = regrets("demo", *SMALL, "--tell-noise"), regrets("demo", *SMALL)
-    assert told["uniform"] == untold["uniform"]
-    assert told["LinUCB"] != untold["LinUCB"]
-    assert told["DyClu"] != untold["DyClu"]
+def test_tell_noise_changes_the_policies_that_use_the_noise() -> None:
+    with_noise, without = regrets("demo", *SMALL, "--tell-noise"), regrets("demo", *SMALL)
+    assert with_noise["uniform"] == without["uniform"]
+    assert with_noise["LinUCB"] != without["LinUCB"]
+    assert with_noise["DyClu"] != without["DyClu"]
 
 
 @pytest.mark.usefixtures("without_matplotlib")
@@ -167,14 +167,14 @@ def test_a_refusal_is_one_line_and_status_2(option: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("words", [["demo", "--users=many"], ["demo", "--nope"], ["nope"]])
-def test_what_cannot_be_understood_is_status_2(words: list[str]) -> None:
+def test_unknown_options_and_commands_have_status_2(words: list[str]) -> None:
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert "Error:" in result.stderr
 
 
-def test_a_file_in_the_way_is_found_before_playing(
+def test_a_file_at_the_path_of_the_folder_is_found_before_playing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo_study, "play", not_to_be_called)
@@ -196,7 +196,7 @@ def test_ctrl_c_is_status_130_and_a_short_message(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("option", ["--no-picture", "--json"])
-def test_a_reader_who_leaves_is_no_accident(option: str, out: Path) -> None:
+def test_a_closed_stdout_gives_no_message(option: str, out: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     words = command("demo", *SMALL, option, f"--out={out}")
@@ -230,7 +230,7 @@ def test_progress_is_for_terminals_and_leaves_stdout_alone(
     terminal, shell = os.openpty()
     words = command("demo", *SMALL, "--json", "--no-picture", *options)
     with ThreadPoolExecutor() as pool:
-        # Read all along: a terminal holds a few kilobytes, and whoever writes more waits.
+        # Read at the same time: a terminal buffers a few kilobytes, then the writer blocks.
         reading = pool.submit(_read_until, terminal, b"end")
         result = subprocess.run(
             words,
@@ -268,7 +268,7 @@ def test_help_is_printed_as_written() -> None:
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
-def test_help_waits_for_nothing_it_does_not_need() -> None:
+def test_help_imports_neither_matplotlib_nor_dyclu_sim() -> None:
     code = (
         "import sys, dyclu.cli\n"
         "try: dyclu.cli.main()\n"

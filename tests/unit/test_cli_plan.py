@@ -41,7 +41,7 @@ def test_json_is_the_plan_in_numbers() -> None:
         assert row["against_group"] == PLAN.power(row["observations"], partner=math.inf)
 
 
-def test_what_never_happens_is_null() -> None:
+def test_a_delay_that_never_ends_is_null() -> None:
     document = json.loads(plan("--window=1", "--json", "--no-picture").stdout)
     assert document["delay"] is None
 

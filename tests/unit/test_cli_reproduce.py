@@ -137,20 +137,20 @@ def test_the_report_says_the_means_of_the_table(out: Path) -> None:
     regrets: dict[str, list[float]] = {}
     for row in table(out / "results.csv"):
         regrets.setdefault(row["policy"], []).append(float(row["regret"]))
-    told = (out / "report.md").read_text()
+    report = (out / "report.md").read_text()
     for values in regrets.values():
         digits = 1 if fmean(values) >= 10 else 2
         error = stdev(values) / 3**0.5
-        assert f"| {fmean(values):.{digits}f} ± {error:.{digits}f} |" in told
-    assert "--users=3 --parameters=2 --dim=3" in told
-    assert str(out) not in told + (out / "report.html").read_text()
+        assert f"| {fmean(values):.{digits}f} ± {error:.{digits}f} |" in report
+    assert "--users=3 --parameters=2 --dim=3" in report
+    assert str(out) not in report + (out / "report.html").read_text()
 
 
 def test_one_seed_has_no_standard_error(out: Path) -> None:
     assert "± n/a" in simulate(out, "--seeds=1", "--policies=uniform").stdout
 
 
-def test_a_second_time_computes_nothing_and_writes_the_same(out: Path) -> None:
+def test_repeating_a_simulation_computes_nothing_and_writes_the_same(out: Path) -> None:
     simulate(out, "--seeds=2", "--policies=linucb,uniform")
     runs, written = inodes(out), (out / "results.csv").read_bytes()
     assert len(runs) == 4
@@ -159,7 +159,7 @@ def test_a_second_time_computes_nothing_and_writes_the_same(out: Path) -> None:
     assert (out / "results.csv").read_bytes() == written
 
 
-def test_a_damaged_run_is_made_again_and_said_so(out: Path) -> None:
+def test_a_damaged_run_is_made_again_with_a_warning(out: Path) -> None:
     simulate(out, "--seeds=2", "--policies=uniform")
     runs, written = inodes(out), (out / "results.csv").read_bytes()
     (damaged, other) = sorted(runs)
@@ -172,7 +172,7 @@ def test_a_damaged_run_is_made_again_and_said_so(out: Path) -> None:
     assert (out / "results.csv").read_bytes() == written
 
 
-def test_a_report_that_is_replaced_by_a_shorter_one_is_missed(out: Path) -> None:
+def test_replacing_a_report_by_a_shorter_one_gives_a_warning(out: Path) -> None:
     simulate(out, "--seeds=3", "--policies=linucb,uniform")
     assert simulate(out, "--seeds=3", "--policies=uniform,linucb").stderr == ""
     shorter = simulate(out, "--seeds=2", "--policies=linucb,uniform")
@@ -181,7 +181,7 @@ def test_a_report_that_is_replaced_by_a_shorter_one_is_missed(out: Path) -> None
     assert shorter.stderr.count("\n") == 1
 
 
-def test_the_report_says_what_it_took(out: Path) -> None:
+def test_the_report_says_how_long_the_runs_took(out: Path) -> None:
     simulate(out, "--seeds=2", "--policies=uniform")
     assert "s by the clock for 2 runs`" in (out / "report.md").read_text()
     simulate(out, "--seeds=3", "--policies=uniform")
@@ -210,7 +210,7 @@ def test_a_policy_that_fails_is_named_in_a_line_per_run(
 
 
 @pytest.mark.parametrize("address", ["garbage", "", "tcp://", "foo://x:1", "host:port"])
-def test_what_is_no_address_of_a_scheduler_is_refused_at_once(address: str, out: Path) -> None:
+def test_an_invalid_scheduler_address_is_refused_at_once(address: str, out: Path) -> None:
     pytest.importorskip("distributed", reason="dask is not installed")
     start = time.monotonic()
     result = simulate(out, "--seeds=1", "--policies=uniform", f"--dask={address}")
@@ -220,7 +220,7 @@ def test_what_is_no_address_of_a_scheduler_is_refused_at_once(address: str, out:
     assert time.monotonic() - start < PATIENCE / 4
 
 
-def test_tastes_may_be_everybodys_own(out: Path) -> None:
+def test_zero_parameters_give_every_period_its_own(out: Path) -> None:
     assert simulate(out, "--parameters=0", "--seeds=1", "--policies=uniform").exit_code == 0
     assert "--parameters=0" in (out / "report.md").read_text()
 
@@ -237,7 +237,9 @@ def test_without_matplotlib_the_report_has_no_pictures(
     assert not list(out.glob("*.png"))
 
 
-def test_the_guides_own_policy_plays_and_is_found_where_one_is(tmp_path: Path, out: Path) -> None:
+def test_the_policy_of_the_guide_is_found_in_the_current_folder_and_on_the_path(
+    tmp_path: Path, out: Path
+) -> None:
     example = re.search(r"```python\n(# mypolicies\.py\n.*?)```", GUIDE.read_text(), re.DOTALL)
     assert example is not None
     (tmp_path / "mypolicies.py").write_text(example[1])
@@ -258,7 +260,7 @@ def test_the_guides_own_policy_plays_and_is_found_where_one_is(tmp_path: Path, o
     assert float(average["regret"]) < float(uniform["regret"])
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path, out: Path) -> None:
+def test_ctrl_c_keeps_finished_runs_and_says_how_to_continue(tmp_path: Path, out: Path) -> None:
     (tmp_path / "slow.py").write_text(WAITING)
     options = [*TINY, f"--out={out}", "--seeds=1", "--policies=uniform,slow:Waiting"]
     start = {
@@ -357,7 +359,7 @@ def test_a_refusal_is_one_line_and_leaves_nothing(
 
 
 @pytest.mark.usefixtures("no_runs")
-def test_a_setting_nobody_can_draw_is_found_before_the_first_run(out: Path) -> None:
+def test_an_impossible_setting_is_refused_before_the_first_run(out: Path) -> None:
     result = simulate(out, "--parameters=50", "--separation=1.9")
     assert result.exit_code == 2
     assert result.stderr.startswith("dyclu: separation is 1.9")
@@ -365,7 +367,7 @@ def test_a_setting_nobody_can_draw_is_found_before_the_first_run(out: Path) -> N
 
 
 @pytest.mark.usefixtures("no_runs")
-def test_a_file_in_the_way_is_found_before_the_first_run(tmp_path: Path) -> None:
+def test_a_file_at_the_path_of_the_folder_is_found_before_the_first_run(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for words in (["simulate", *TINY], ["reproduce", "table1"]):
         result = invoke(*words, f"--out={tmp_path / 'file'}")
@@ -374,7 +376,7 @@ def test_a_file_in_the_way_is_found_before_the_first_run(tmp_path: Path) -> None
         assert result.stderr.count("\n") == 1
 
 
-def test_what_there_is_to_reproduce_is_named_in_the_refusal() -> None:
+def test_an_unknown_experiment_is_refused_with_the_known_ones() -> None:
     result = invoke("reproduce", "table2")
     assert result.exit_code == 2
     assert all(what in result.stderr for what in ("table1", "figure2", "lastfm", "all"))

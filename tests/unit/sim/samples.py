@@ -14,7 +14,7 @@ FACTS = {"command": "dyclu simulate"}
 
 
 def a_result(setting: str, policy: str, seed: int, regret: float, **other: Any) -> Result:
-    told = Result(
+    result = Result(
         setting=setting,
         policy=policy,
         seed=seed,
@@ -31,7 +31,7 @@ def a_result(setting: str, policy: str, seed: int, regret: float, **other: Any) 
         curve=tuple(np.linspace(regret / 10, regret, 10).tolist()),
         timing=Timing(seconds=2.0, rounds_per_second=100.0 * (seed + 1)),
     )
-    return replace(told, **other)
+    return replace(result, **other)
 
 
 ROW1 = [

@@ -97,17 +97,8 @@ def user_to_show(run: Run) -> int:
 def figure(runs: Mapping[str, Run], *, watched: str) -> Figure:
     """Draw the regret of every policy, and the alarms of one of them for one user.
 
-    Parameters
-    ----------
-    runs : mapping of str to Run
-        The runs by the name of their policy, all in the same world.
-    watched : str
-        Name of the run whose alarms and surprises are shown, for its `user_to_show`.
-
-    Raises
-    ------
-    MissingExtra
-        If matplotlib is not installed.
+    `runs` are by the name of their policy, all in the same world; `watched` is the name of the one
+    whose alarms and surprises are shown, for its `user_to_show`.
     """
     run = runs[watched]
     with drawing():
@@ -130,21 +121,7 @@ def write_html(
     summaries: Mapping[str, Summary],
     facts: Mapping[str, str],
 ) -> None:
-    """Write a self-contained page: the figure, the table, and how to repeat the runs.
-
-    Parameters
-    ----------
-    figure : Figure
-        The return value of `figure`.
-    path : Path
-        Path of the page.
-    title, lead : str
-        Heading of the page, and the sentence below it.
-    summaries : mapping of str to Summary
-        Summaries of the runs by the name of their policy.
-    facts : mapping of str to str
-        What a reader needs to repeat the runs: command, seed, version.
-    """
+    """Write a self-contained page: title, lead, figure, table of the summaries, and facts."""
     policies = ", ".join(summaries)
     picture = Picture(
         name="demo",

@@ -67,10 +67,8 @@ class Document:
 
     Attributes
     ----------
-    title, lead : str
-        Heading, and the sentence below it.
-    warning : str
-        A warning that is shown prominently, or an empty text.
+    title, lead, warning : str
+        Heading, the sentence below it, and a warning that may be empty.
     parts : tuple of (str, Table or Picture)
         Headings and what follows them; a part with an empty heading continues the previous one.
     facts : mapping of str to str

@@ -101,10 +101,7 @@ def plan_figure(plan: Plan) -> Figure:
 
 
 def write_plan_figure(plan: Plan, path: Path, *, warn: Callable[[str], object]) -> list[Path]:
-    """Write the figure of a plan as PNG, and return its path.
-
-    Without matplotlib, call `warn` with a message that says how to get it, and write nothing.
-    """
+    """Write the figure of a plan as PNG; without matplotlib, call `warn` and write nothing."""
     try:
         write_png(plan_figure(plan), path)
     except MissingExtra as missing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean, stdev
 
 from scipy.special import stdtrit
@@ -80,15 +81,10 @@ def regrets(results: Iterable[Result]) -> dict[str, dict[str, Spread]]:
     }
 
 
-def regret_of(run: Result) -> float:
-    """Return the regret of a run."""
-    return run.regret
-
-
 def paired(
     first: Sequence[Result],
     second: Sequence[Result],
-    measure: Callable[[Result], float] = regret_of,
+    measure: Callable[[Result], float] = attrgetter("regret"),
 ) -> Spread | None:
     """Return the mean difference, first minus second, over the seeds that both have.
 

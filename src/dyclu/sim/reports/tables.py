@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from statistics import fmean, median
 
@@ -32,30 +33,18 @@ COMPARED = tuple((f"dyclu{width}", f"linucb{width}") for width in ("", stream_co
 """Pairs of policies in `lead_table`: DyClu and LinUCB with the same kind of width."""
 
 
-def _at(milestone: int) -> Callable[[Result], float]:
-    return lambda run: milestones(relative_reward_curve(run))[milestone]
-
-
-_AT_MILESTONES = tuple(map(_at, range(len(MILESTONES))))
-
-
 def regret_table(results: Iterable[Result], published: Mapping[str, Mapping[str, float]]) -> Table:
     """Return the regret of every policy in every setting, with the paper's in brackets."""
     results = list(results)
     spreads, runs = regrets(results), by_setting(results)
     policies = policies_of(spreads)
     order = ("paper's order",) if published else ()
-    rows = [
-        (
-            setting,
-            *(
-                _regret_cell(row[policy], published.get(setting, {}).get(policy))
-                for policy in policies
-            ),
-            *([_order_cell(runs[setting], published.get(setting, {}))] if published else []),
-        )
-        for setting, row in spreads.items()
-    ]
+    rows = []
+    for setting, row in spreads.items():
+        theirs = published.get(setting, {})
+        cells = [_regret_cell(row[policy], theirs.get(policy)) for policy in policies]
+        order_cell = [_order_cell(runs[setting], theirs)] if published else []
+        rows.append((setting, *cells, *order_cell))
     note = "Mean over seeds ± its standard error" + (
         "; in brackets the paper's figure, and ours by it. The last column says whether the "
         "policies come in the paper's order, or how many pairs of them do. A pair whose difference "
@@ -85,9 +74,10 @@ def reward_table(results: Iterable[Result]) -> Table:
 def lead_table(results: Iterable[Result]) -> Table:
     """Return the difference of DyClu and LinUCB on Last.fm for both widths, at `MILESTONES`."""
     runs = {policy: found for (_, policy), found in grouped(results).items()}
+    measures = [partial(_reward_at, i) for i in range(len(MILESTONES))]
     played = [(a, b) for a, b in COMPARED if a in runs and b in runs]
     rows = [
-        (f"{a} − {b}", *(_gap(paired(runs[a], runs[b], at)) for at in _AT_MILESTONES))
+        (f"{a} − {b}", *(_gap(paired(runs[a], runs[b], measure)) for measure in measures))
         for a, b in played
     ]
     note = (
@@ -180,6 +170,10 @@ def settings_table(settings: Mapping[str, Population]) -> Table:
         note="Users are served in turn; rounds and periods are each user's own. "
         "Without a number of parameters, every period has one of its own.",
     )
+
+
+def _reward_at(milestone: int, run: Result) -> float:
+    return milestones(relative_reward_curve(run))[milestone]
 
 
 def _gap(gap: Spread | None) -> str:

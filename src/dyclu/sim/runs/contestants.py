@@ -111,12 +111,10 @@ def options(name: str, setting: Population) -> dict[str, Any]:
 def check_contestants(names: Sequence[str], dim: int) -> None:
     """Make every policy once, so that errors appear before the first run."""
     world = smallest_setting(dim).world(0)
-    check_made(names, lambda name: contestant(name, world), known=contestants())
+    check_made(names, lambda name: contestant(name, world), contestants())
 
 
-def check_made(
-    names: Sequence[str], make: Callable[[str], object], *, known: Sequence[str]
-) -> None:
+def check_made(names: Sequence[str], make: Callable[[str], object], known: Sequence[str]) -> None:
     """Call `make` with every name, so that errors appear early; `known` are the names it knows."""
     if not names:
         raise OptionError(

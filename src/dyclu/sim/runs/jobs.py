@@ -142,7 +142,7 @@ class Job:
     @property
     def cost(self) -> int:
         """Rough duration relative to other runs."""
-        return self.population.users * self.population.rounds * weight(self.policy)
+        return self.population.users * self.population.rounds * COSTS.get(self.policy, 1)
 
     def run(self) -> Result:
         """Play in the world and return the result.
@@ -155,11 +155,6 @@ class Job:
         child = np.random.SeedSequence(self.seed, spawn_key=(0,)).generate_state(1)
         policy = contestants.contestant(self.policy, world, seed=int(child[0]))
         return _result(self, play(policy, world, look=LOOK))
-
-
-def weight(policy: str) -> int:
-    """Return the rough cost of a round of a policy."""
-    return COSTS.get(policy, 1)
 
 
 def digest(value: Any) -> str:

@@ -163,7 +163,7 @@ def _check_arm(policy: Policy, decision: Decision, offered: int) -> None:
     if not 0 <= decision.arm < offered:
         raise OptionError(
             f"{type(policy).__name__} chose arm {decision.arm} of {offered}, expected an index "
-            f"from 0 to {offered - 1}; let decide return a row of the arms it was given"
+            f"from 0 to {offered - 1}; decide must return the index of a row of its arms"
         )
 
 

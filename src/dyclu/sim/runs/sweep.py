@@ -16,23 +16,11 @@ from textwrap import shorten
 
 from dyclu.errors import SweepFailed
 from dyclu.sim.runs.dask import on_dask
-from dyclu.sim.runs.jobs import RESULT_VERSION, Job, Work
-from dyclu.sim.runs.results import Result, Timing, checkpoints, write_csv, write_timing
+from dyclu.sim.runs.jobs import Work
+from dyclu.sim.runs.results import Result
 from dyclu.sim.runs.store import Store
 from dyclu.sim.runs.workers import Answers, in_processes
 from dyclu.validation import as_whole
-
-__all__ = [
-    "RESULT_VERSION",
-    "Job",
-    "Result",
-    "SweepFailed",
-    "Timing",
-    "checkpoints",
-    "sweep",
-    "write_csv",
-    "write_timing",
-]
 
 LISTED, LONGEST = 10, 200
 """Most failures in a message, and most characters of each."""

@@ -160,6 +160,6 @@ class _Deaths:
 
 def _lost(what: str) -> DycluError:
     return DycluError(
-        f"{what}; see whether memory runs out, and call sweep under "
+        f"{what}; check whether memory runs out, and call sweep under "
         'if __name__ == "__main__" in a script'
     )

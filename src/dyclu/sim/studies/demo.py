@@ -104,10 +104,7 @@ class Demo:
         *,
         warn: Callable[[str], object],
     ) -> list[Path]:
-        """Write ``demo.png`` and ``demo.html``, and return their paths.
-
-        Without matplotlib, call `warn` with a message that says how to get it, and write nothing.
-        """
+        """Write the picture and the page; without matplotlib, call `warn` and write nothing."""
         try:
             drawn = figure(runs, watched=WATCHED)
         except MissingExtra as missing:

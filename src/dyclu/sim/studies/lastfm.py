@@ -65,10 +65,7 @@ class LastFMStudy:
         drawing: Mapping[str, Any] | None = None,
         quick: bool = False,
     ) -> LastFMStudy:
-        """Read the files in a folder, and return the study of them.
-
-        `reading` are the options of `LastFM.read`, `drawing` those of `LastFM.stream`.
-        """
+        """Read a folder; `reading` and `drawing` are options of `LastFM.read` and `.stream`."""
         data = LastFM.read(folder, **(reading or {}))
         return cls(
             data=data,

@@ -45,13 +45,11 @@ def parse_seeds(text: str | None, *, quick: bool) -> tuple[int, ...]:
     return tuple(range(int(asked)))
 
 
-def parse_policies(text: str | None) -> tuple[str, ...] | None:
-    """Return the names of a comma-separated list, without repetitions; None for None.
+def parse_policies(text: str) -> tuple[str, ...]:
+    """Return the names of a comma-separated list, without repetitions.
 
-    If there is a ``module:Class`` among them, the current folder is added to `sys.path`.
+    If one of them is a ``module:Class``, the current folder is added to `sys.path`.
     """
-    if text is None:
-        return None
     # Added at the end: at the start, a file queue.py in this folder would replace the standard
     # library's module for every library that imports it.
     if ":" in text and (here := str(Path.cwd())) not in sys.path:

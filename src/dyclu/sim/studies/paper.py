@@ -37,22 +37,11 @@ def paper_studies(
     reading: Mapping[str, Any] | None = None,
     drawing: Mapping[str, Any] | None = None,
 ) -> list[Study | LastFMStudy]:
-    """Return the studies of one of `EXPERIMENTS`, or of ``"all"`` of them, with options checked.
+    """Return the studies of one of `EXPERIMENTS`, or of ``"all"`` of them; options are checked.
 
-    Parameters
-    ----------
-    experiment : str
-        Which experiment of the paper.
-    rows : sequence of int or None
-        Rows of Table 1; None takes all of them.
-    policies : tuple of str or None
-        None takes those that the paper compares. ``"all"`` leaves the oracle out of Last.fm.
-    seeds, quick
-        As in `Study`.
-    data : Path or None
-        Folder of the Last.fm files.
-    reading, drawing
-        As in `LastFMStudy.read`.
+    `rows` are those of Table 1, `data` is the folder of the Last.fm files; `reading` and `drawing`
+    are as in `LastFMStudy.read`. Without `policies`, each study has those of the paper; ``"all"``
+    leaves the oracle out of Last.fm.
     """
     wanted = EXPERIMENTS if experiment == "all" else (experiment,)
     if rows is not None and "table1" not in wanted:
@@ -74,12 +63,7 @@ def paper_studies(
             on_lastfm = tuple(name for name in on_lastfm if name != "oracle")
         studies.append(
             LastFMStudy.read(
-                data,
-                policies=on_lastfm,
-                seeds=seeds,
-                reading=reading,
-                drawing=drawing,
-                quick=quick,
+                data, policies=on_lastfm, seeds=seeds, quick=quick, reading=reading, drawing=drawing
             )
         )
     return studies

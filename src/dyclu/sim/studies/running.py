@@ -17,7 +17,6 @@ from dyclu.sim.studies.study import Study
 from dyclu.storage import check_writable
 
 Warn = Callable[[str], object]
-"""Called with every message that a reader should see."""
 
 
 def check_workers(workers: int | None) -> None:
@@ -28,31 +27,19 @@ def check_workers(workers: int | None) -> None:
 
 def run_study(
     study: Study | LastFMStudy,
-    *,
-    store: Path,
     folder: Path,
+    store: Path,
+    *,
     command: str,
     warn: Warn,
     workers: int | None = None,
     dask: str | None = None,
 ) -> tuple[Document, list[Path]]:
-    """Make all runs of a study and write its files; return its report and the files' paths.
+    """Make all runs of a study; write tables (CSV) and report (Markdown, HTML, PNG) to a folder.
 
-    A progress bar is shown on stderr if that is a terminal.
-
-    Parameters
-    ----------
-    study : Study or LastFMStudy
-        What to run.
-    store, workers, dask
-        As in `sweep`: folder of the stored results, number of processes, Dask scheduler.
-    folder : Path
-        Folder of the tables (CSV) and the report (Markdown, HTML, PNG).
-    command : str
-        Command line that gives the same study; the report prints it.
-    warn : callable
-        Called with a message if runs of the previous report are missing in this one, and if
-        matplotlib is missing; the report then has no pictures.
+    Returns the report and the paths of the files. `store`, `workers` and `dask` are those of
+    `sweep`; the report prints `command`. `warn` is called if runs of the previous report are not in
+    this one, and if matplotlib is missing: the report then has no pictures.
     """
     check_writable(folder)
     results, time_taken = _results(study, store, workers, dask)

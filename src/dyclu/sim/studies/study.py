@@ -1,8 +1,4 @@
-"""`Study`: policies in simulated settings.
-
-A study has two methods: `run` returns the results of all runs and computes only those that are not
-stored; `document` returns the report of these results.
-"""
+"""`Study`: policies in simulated settings. `run` returns the results, `document` their report."""
 
 from __future__ import annotations
 
@@ -33,16 +29,12 @@ class Study:
 
     Attributes
     ----------
-    name : str
-        Name of the folder of its report.
-    title : str
-        Title of the report.
+    name, title : str
+        Name of the folder of the report, and title of the report.
     settings : mapping of str to Population
         The settings by name.
-    policies : tuple of str
-        Names that `contestants.contestant` knows, or ``"module:Class"``.
-    seeds : tuple of int
-        One run of every policy in every setting for each.
+    policies, seeds : tuples of str and int
+        Names as in `contestants.contestant`; seeds of the worlds.
     quick : bool
         Whether the study is too small to be compared with the paper.
     left_out : str

@@ -21,15 +21,7 @@ from dyclu.core.randomness import RandomSource
 from dyclu.errors import FileError, OptionError
 from dyclu.sim.worlds.lastfm_features import Scaling, counts, reduced, scaled, tf_idf
 from dyclu.sim.worlds.population import Seed
-from dyclu.sim.worlds.stream import (
-    Flags,
-    Order,
-    Serving,
-    Stream,
-    draw_hybrids,
-    order_of,
-    serving_order,
-)
+from dyclu.sim.worlds.stream import Flags, Order, Serving, Stream, draw_hybrids, order_of, turns_of
 from dyclu.validation import FloatArray, Ids, as_dim, as_whole
 
 Negatives = Literal["unknown", "untagged"]
@@ -184,7 +176,7 @@ class LastFM:
         drawing, ordering, turning = map(np.random.default_rng, seeds)
         hybrids = draw_hybrids(drawing, len(self.people), users, parts)
         user, person, artist = self._concatenated(hybrids, order, ordering)
-        turns = serving_order(user, serving, turning)
+        turns = turns_of(user, serving, turning)
         return Stream(
             features=self.features,
             hybrids=hybrids,
@@ -217,7 +209,7 @@ class LastFM:
         room = int((~known).sum(axis=1).min())
         if offered > room + 1:
             raise OptionError(
-                f"offered is {offered}, and to somebody only {room} artists are new, expected "
+                f"offered is {offered}, and one person has only {room} new artists, expected "
                 f"{offered - 1} beside the positive one; pass offered={room + 1} or lower"
             )
 
@@ -261,8 +253,8 @@ def _people(observed: Table, least: int) -> Ids:
     ids, counts = np.unique(observed, return_counts=True)
     if counts.max() < least:
         raise OptionError(
-            f"least is {least}, and nobody has more than {counts.max()} observations, expected "
-            f"people who have enough; pass least={counts.max()} or lower"
+            f"least is {least}, and no person has more than {counts.max()} observations, expected "
+            f"at least one person with enough; pass least={counts.max()} or lower"
         )
     return ids[counts >= least]
 

@@ -231,9 +231,9 @@ def _far_from(others: FloatArray, rng: np.random.Generator, separation: float) -
         if (np.linalg.norm(others - candidate, axis=1) >= separation).all():
             return candidate
     raise OptionError(
-        f"separation is {separation}, and in {ATTEMPTS} draws no parameter of {dim} features was "
-        f"that far from each of the {count} before it, expected room for all of them on the unit "
-        "sphere; lower separation, ask for fewer parameters or raise dim"
+        f"separation is {separation}, and none of {ATTEMPTS} candidates with {dim} features had "
+        f"this distance from the {count} earlier parameters, expected room for all of them on the "
+        "unit sphere; lower separation, ask for fewer parameters or raise dim"
     )
 
 

@@ -118,11 +118,11 @@ def order_of(order: Order, dates: Ids, rng: np.random.Generator) -> Ids:
     return shuffled if order == "shuffled" else shuffled[np.argsort(dates[shuffled], kind="stable")]
 
 
-def serving_order(user: Ids, serving: Serving, rng: np.random.Generator) -> Ids:
+def turns_of(user: Ids, serving: Serving, rng: np.random.Generator) -> Ids:
     """Return the order in which to serve observations that are sorted by user.
 
     >>> user = np.array([0, 0, 0, 1])
-    >>> user[serving_order(user, "in turn", np.random.default_rng(0))]
+    >>> user[turns_of(user, "in turn", np.random.default_rng(0))]
     array([0, 1, 0, 0])
     """
     if serving == "in turn":

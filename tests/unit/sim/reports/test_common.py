@@ -34,7 +34,7 @@ def a_document(results: list[Result], *, quick: bool = False) -> Document:
     return study.document(results, facts=FACTS)
 
 
-def test_a_page_needs_nothing_but_itself() -> None:
+def test_a_page_is_self_contained() -> None:
     page = html(a_document(ROW1))
     assert "://" not in page
     assert not re.search(r"<(link|script|img|iframe|object)\b", page)
@@ -43,21 +43,21 @@ def test_a_page_needs_nothing_but_itself() -> None:
     assert "890 ± 10" in page
 
 
-def test_a_text_refers_to_pictures_that_are_there(tmp_path: Path) -> None:
+def test_markdown_refers_to_existing_pictures(tmp_path: Path) -> None:
     files = write_report(a_document(ROW1), tmp_path)
     assert sorted(file.name for file in files) == ["mine.png", "report.html", "report.md"]
     assert "(mine.png)" in (tmp_path / "report.md").read_text()
     assert sorted(tmp_path.iterdir()) == sorted(files)
 
 
-def test_tables_of_a_text_have_whole_lines() -> None:
+def test_rows_of_markdown_tables_have_one_line() -> None:
     results = [*ROW1, *(replace(run, setting="a|b") for run in ROW1)]
     lines = [line for line in markdown(a_document(results)).splitlines() if line.startswith("|")]
     assert r"| a\|b | 20,100 ± 100 | 890 ± 10 |" in lines
     assert all(line.endswith("|") for line in lines)
 
 
-def test_words_are_aligned_as_words() -> None:
+def test_columns_of_words_are_aligned_left() -> None:
     table = Table(header=("who", "says", "n"), rows=(("a", "b", "1"),), words=("says",))
     document = Document(title="t", lead="", parts=(("", table),), facts={})
     assert "| who | says | n |\n| --- | --- | ---: |" in markdown(document)
@@ -74,7 +74,7 @@ def test_a_part_of_the_paper_says_what_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_a_quick_run_says_so(quick: bool) -> None:
+def test_the_report_of_a_quick_study_has_a_warning(quick: bool) -> None:
     document = a_document(ROW1, quick=quick)
     assert ("not comparable with the paper's" in markdown(document)) is quick
     assert (QUICK_WARNING.split("'")[0] in html(document)) is quick
@@ -92,8 +92,8 @@ def test_without_matplotlib_there_is_a_report_without_pictures(
     assert "890 ± 10 (853; 1.04×)" in markdown(document)
 
 
-def test_facts_say_nothing_of_whose_machine_it_is() -> None:
-    told = " ".join(machine().values())
-    assert "cores" in told
-    assert "numpy" in told
-    assert "/" not in told
+def test_the_facts_do_not_contain_the_host_name() -> None:
+    facts = " ".join(machine().values())
+    assert "cores" in facts
+    assert "numpy" in facts
+    assert "/" not in facts

@@ -1,4 +1,4 @@
-"""`dyclu.sim.reports.demo`: table, figure and page of runs whose course is known."""
+"""`dyclu.sim.reports.demo`: table, figure and page of prepared runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ THREE_CHANGES = (10, 20, 30)
 
 
 def a_run(changes: Sequence[Sequence[int]], alarms: Sequence[Sequence[int]]) -> Run:
-    """Return a run in which each user changes, and is said to have changed, at given rounds."""
+    """Return a run with changes and alarms of each user at given rounds."""
     world = SETTING.world(seed=0)
     truth = np.zeros_like(world.truth)
     changed = np.zeros(truth.shape, dtype=np.bool_)
@@ -96,11 +96,11 @@ def test_a_row_of_the_table_is_a_summary_as_text() -> None:
             [TWO_CHANGES, THREE_CHANGES, NO_CHANGE], [(12, 27), (12, 22, 32), ()], 1, id="busiest"
         ),
         pytest.param([(), TWO_CHANGES, ()], [(), (), ()], 1, id="changes before a perfect match"),
-        pytest.param([(), (20,), ()], [(), (21,), ()], 1, id="nobody changes twice"),
-        pytest.param([(), (), ()], [(3,), (), ()], 1, id="nobody changes"),
+        pytest.param([(), (20,), ()], [(), (21,), ()], 1, id="no user changes twice"),
+        pytest.param([(), (), ()], [(3,), (), ()], 1, id="no user changes"),
     ],
 )
-def test_the_user_to_show(
+def test_the_user_to_show_has_several_changes_and_about_as_many_alarms(
     changes: list[Sequence[int]], alarms: list[Sequence[int]], user: int
 ) -> None:
     assert user_to_show(a_run(changes, alarms)) == user
@@ -114,7 +114,7 @@ def test_regret_is_drawn_after_each_round_of_all_users(drawn: Figure, run: Run) 
         assert np.array_equal(line.get_ydata(), regret(run)[2::3])
 
 
-def test_policies_are_told_apart_by_colour_and_by_dashes_alone() -> None:
+def test_policies_differ_in_colour_and_in_dashes() -> None:
     colours, dashes = zip(*LINES, strict=True)
     assert len(set(colours)) == len(set(dashes)) == len(LINES)
 
@@ -144,7 +144,7 @@ def test_a_period_too_short_for_a_name_has_none() -> None:
     assert [text.get_text() for text in texts] == ["taste 1", "taste 2"]
 
 
-def test_nobody_needs_to_change() -> None:
+def test_a_world_without_changes_can_be_drawn() -> None:
     run = a_run([(), (), ()], [(), (), ()])
     assert len(bands_of(figure({"x": run}, watched="x"))) == 1
 
@@ -172,7 +172,7 @@ def test_every_axis_is_labelled(drawn: Figure) -> None:
     assert labels == ["alarms", "surprises", "true taste"]
 
 
-def test_drawing_leaves_matplotlib_as_it_was_and_ignores_how_it_was(
+def test_drawing_neither_changes_nor_uses_matplotlibs_settings(
     run: Run, drawn: Figure, tmp_path: Path
 ) -> None:
     with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30}):
@@ -192,14 +192,14 @@ def test_a_picture_is_a_png(drawn: Figure, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_picture_leaves_the_figure_as_it_was(run: Run, tmp_path: Path) -> None:
+def test_writing_a_picture_does_not_change_the_figure(run: Run, tmp_path: Path) -> None:
     fresh = figure({"x": run}, watched="x")
     before = write_page(fresh, run, tmp_path / "a.html")
     write_png(fresh, tmp_path / "a.png")
     assert write_page(fresh, run, tmp_path / "b.html") == before
 
 
-def test_a_page_needs_nothing_but_itself(drawn: Figure, run: Run, tmp_path: Path) -> None:
+def test_a_page_is_self_contained(drawn: Figure, run: Run, tmp_path: Path) -> None:
     page = write_page(drawn, run, tmp_path / "a.html")
     assert "://" not in page
     assert not re.search(r"<(link|script|img|iframe|object)\b", page)
@@ -226,25 +226,25 @@ def test_the_figure_of_a_page_takes_the_colour_of_its_text(
     assert "#ffffff" not in svg[0]
 
 
-def test_a_page_takes_names_for_text(drawn: Figure, run: Run, tmp_path: Path) -> None:
+def test_names_are_escaped_in_a_page(drawn: Figure, run: Run, tmp_path: Path) -> None:
     page = write_page(drawn, run, tmp_path / "a.html", name='<b>&"$title')
     assert "<b>" not in page
     assert page.count("&lt;b&gt;&amp;&quot;$title") == 2
 
 
-def test_what_cannot_be_written_leaves_nothing_behind(drawn: Figure, tmp_path: Path) -> None:
+def test_a_failed_write_leaves_no_files(drawn: Figure, tmp_path: Path) -> None:
     (tmp_path / "a.png").mkdir()
     with pytest.raises(FileError, match=r"cannot write .*a\.png \("):
         write_png(drawn, tmp_path / "a.png")
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
 
 
-def test_a_folder_is_made_and_tried(tmp_path: Path) -> None:
+def test_check_writable_creates_the_folder(tmp_path: Path) -> None:
     check_writable(tmp_path / "one" / "two")
     assert list((tmp_path / "one" / "two").iterdir()) == []
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_check_writable_refuses_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(FileError, match=f"cannot write {folder} .*; choose a folder"):

@@ -1,4 +1,4 @@
-"""`dyclu.sim.reports.figures`: what pictures show of results whose numbers are known."""
+"""`dyclu.sim.reports.figures`: figures of results whose numbers are known."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_one_seed_has_no_band() -> None:
     assert not axes.collections
 
 
-def test_a_policy_keeps_its_line_whoever_else_plays() -> None:
+def test_a_policy_has_the_same_line_in_every_figure() -> None:
     both, alone = regret_figure(ROW1).axes[0], regret_figure(ROW1[2:]).axes[0]
     assert both.lines[1].get_color() == alone.lines[0].get_color() == LINES[2][0]
     assert len(FIXED_LINES) == len(LINES)
 
 
-def test_strangers_get_lines_that_nobody_has() -> None:
+def test_unknown_policies_get_unused_lines() -> None:
     runs = [a_result("a", name, 0, 1.0) for name in ("x:A", "x:B", "dyclu", "linucb")]
     lines = regret_figure(runs).axes[0].lines
     assert len({line.get_color() for line in lines}) == 4

@@ -1,4 +1,4 @@
-"""`dyclu.sim.reports.growth`: who recovers from changes, and who pays until the end."""
+"""`dyclu.sim.reports.growth`: growth of regret after changes, and its table."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ def test_rounds_after_a_first_change_are_counted_by_user() -> None:
     assert SINCE_CHANGE[-1] > 0
 
 
-def test_who_pays_in_every_such_round_has_a_ratio_of_one() -> None:
+def test_constant_regret_per_round_has_a_ratio_of_one() -> None:
     growth = Growth.of(a_run("linucb", 50 + 0.2 * SINCE_CHANGE), SETTING)
     assert growth is not None
     assert growth.ratio == pytest.approx(1.0, abs=0.01)
     assert growth.per_round == pytest.approx(0.2)
 
 
-def test_who_pays_once_has_less() -> None:
+def test_regret_that_stops_has_a_smaller_ratio() -> None:
     growth = Growth.of(a_run("dyclu", np.minimum(SINCE_CHANGE, 12.0)), SETTING)
     assert growth is not None
     assert growth.ratio == 0
     assert growth.per_round == pytest.approx(12 / SINCE_CHANGE[-1])
 
 
-def test_who_loses_nothing_has_no_ratio() -> None:
+def test_no_regret_has_no_ratio() -> None:
     run = a_run("oracle", np.full(100, 5.0))
     assert growth_table([run], {"mine": SETTING}).rows == (("mine", "-\n(0 a round)"),)
 
 
-def test_the_table_counts_whose_regret_goes_on() -> None:
+def test_the_note_counts_settings_with_linear_regret() -> None:
     runs = [
         *(
             a_run("linucb", (1 + seed) * rounds_since_change(SETTING, seed), seed)
@@ -65,14 +65,14 @@ def test_the_table_counts_whose_regret_goes_on() -> None:
     assert f"At least {LINEAR:g}, of 1 setting: linucb in 1, dyclu in 0." in table.note
 
 
-def test_nobody_is_judged_where_nobody_changes() -> None:
+def test_settings_without_changes_are_left_out() -> None:
     runs = [replace(a_run("linucb", np.arange(1.0, 101.0)), setting="env1")]
     still = replace(SETTINGS["env1"], rounds=100)
     assert growth_table(runs, {"env1": still}).rows == ()
 
 
-def test_it_tells_linucb_from_dyclu_in_a_population() -> None:
-    """Everybody changes once or twice: LinUCB pays for good, DyClu for a while."""
+def test_linucb_has_a_larger_ratio_than_dyclu_in_a_population() -> None:
+    """Users change once or twice: the regret of LinUCB stays linear, that of DyClu does not."""
     setting = Population(
         users=20, parameters=5, dim=8, arms=200, offered=8, rounds=400, shortest=80, longest=400
     )

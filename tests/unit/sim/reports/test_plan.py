@@ -1,4 +1,4 @@
-"""`dyclu.sim.reports.plan`: numbers, tables and picture are the plan's own."""
+"""`dyclu.sim.reports.plan`: numbers, tables and figure of a plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dyclu.sim.reports.plan import plan_figure, plan_numbers, plan_tables
 PLAN = Plan(dim=5, noise=0.2, separation=1.0)
 
 
-def test_numbers_of_a_plan_are_the_plans() -> None:
+def test_plan_numbers_are_the_properties_of_the_plan() -> None:
     numbers = plan_numbers(PLAN)
     assert numbers["delay"] == PLAN.delay
     assert numbers["window_wanted"] == PLAN.window_wanted
@@ -26,8 +26,8 @@ def test_numbers_of_a_plan_are_the_plans() -> None:
     assert numbers["power"][-1]["each"] > POWERS[-1]
 
 
-def test_what_never_happens_is_none_and_never() -> None:
-    # Five rewards cannot ring an alarm that waits for more than all of them.
+def test_a_delay_that_never_ends_is_none_in_json_and_never_in_the_table() -> None:
+    # In a window of one reward, no number of surprises raises the alarm.
     numbers = plan_numbers(replace(PLAN, window=1, window_delta=0.01))
     assert numbers["delay"] is None
     assert numbers["surprises_needed"] is None
@@ -35,7 +35,7 @@ def test_what_never_happens_is_none_and_never() -> None:
     assert cells["surprises in a full window that ring the alarm"] == "never"
 
 
-def test_users_nobody_can_tell_apart_are_never_told_apart() -> None:
+def test_users_that_cannot_be_distinguished_need_never_as_observations() -> None:
     hopeless = replace(PLAN, noise=1e6, separation=1e-6)
     numbers = plan_numbers(hopeless)
     assert {row["each"] for row in numbers["observations"]} == {None}
@@ -43,7 +43,7 @@ def test_users_nobody_can_tell_apart_are_never_told_apart() -> None:
     assert plan_figure(hopeless).axes
 
 
-def test_tables_of_a_plan_say_its_numbers() -> None:
+def test_plan_tables_contain_the_numbers() -> None:
     numbers = plan_numbers(PLAN)
     _, needed, powers = plan_tables(numbers)
     assert needed.rows[1][:2] == ("90%", str(PLAN.observations_for(0.9)))

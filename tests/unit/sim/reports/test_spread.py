@@ -29,9 +29,9 @@ def test_one_seed_has_no_standard_error() -> None:
         (Spread(-8.6, 0.049), "−8.60 ± 0.05"),
     ],
 )
-def test_a_spread_has_as_many_digits_as_it_deserves(spread: Spread, text: str) -> None:
+def test_small_means_have_more_decimals(spread: Spread, text: str) -> None:
     assert str(spread) == text
 
 
-def test_a_column_may_want_as_many_digits_everywhere() -> None:
+def test_the_number_of_decimals_can_be_fixed() -> None:
     assert [Spread(mean, 0.1).text(2) for mean in (9.99, 10.01)] == ["9.99 ± 0.10", "10.01 ± 0.10"]

@@ -1,4 +1,4 @@
-"""`dyclu.sim.reports.tables`: what tables say of results whose numbers are known."""
+"""`dyclu.sim.reports.tables`: tables of results whose numbers are known."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_regret_table_has_our_mean_and_the_papers_figure() -> None:
     assert table.rows == (("row1", linucb, dyclu, "yes"),)
 
 
-def test_without_figures_of_the_paper_there_is_nothing_in_brackets() -> None:
+def test_without_published_numbers_there_are_no_brackets() -> None:
     table = regret_table(ROW1, {})
     assert table.header == ("setting", "linucb", "dyclu")
     assert table.rows == (("row1", "20,100 ± 100", "890 ± 10"),)
@@ -50,17 +50,17 @@ def test_the_order_of_policies_is_compared_pair_by_pair() -> None:
     assert order_told({"mine:Policy": [1, 2], "linucb": [5, 6], "dyclu": [1, 2]}) == "yes"
 
 
-def test_a_difference_within_its_error_decides_nothing() -> None:
+def test_a_difference_within_its_error_is_undecided() -> None:
     # Differences 1, -3 and 1: a mean of -1/3 with a standard error of 4/3.
     close = {"linucb": [10.0, 20.0, 30.0], "club": [9.0, 23.0, 29.0]}
     assert order_told(close) == "undecided"
     assert order_told({**close, "dyclu": [0.0, 10.5, 20.0]}) == "2 of 3\n(1 undecided)"
-    # With one seed nothing is known of the error.
+    # With one seed, the error is unknown.
     assert order_told({"linucb": [10.0], "dyclu": [1.0]}) == "undecided"
 
 
-def test_differences_are_of_the_same_seed() -> None:
-    # Worlds differ by 100, policies by 2 in every one: means alone would tell nothing.
+def test_differences_pair_runs_of_the_same_seed() -> None:
+    # Worlds differ by 100, policies by 2 in every one: means alone would decide nothing.
     assert order_told({"dyclu": [100.0, 200.0, 300.0], "linucb": [102.1, 202.0, 301.9]}) == "yes"
 
 
@@ -75,7 +75,7 @@ def test_detections_are_averaged_over_seeds() -> None:
     assert detection_table(runs).rows == (("a", "dyclu", *cells),)
 
 
-def test_who_looks_at_one_user_only_has_no_neighbourhood() -> None:
+def test_policies_without_shared_models_have_no_precision_and_recall() -> None:
     given = {"alarms_true": 4, "precision": 0.5, "recall": 1.0}
     runs = [a_result("a", name, 0, 1.0, **given) for name in ("dlinucb", "dyclu", "dlinucb-sigma")]
     assert [row[-2:] for row in detection_table(runs).rows] == [
@@ -85,7 +85,7 @@ def test_who_looks_at_one_user_only_has_no_neighbourhood() -> None:
     ]
 
 
-def test_what_nobody_measured_has_no_column() -> None:
+def test_columns_without_values_are_left_out() -> None:
     table = detection_table([a_result("lastfm", "dyclu", 0, 1.0, alarms_true=4, median_delay=6.0)])
     assert table.header[-1] == "median delay"
     assert table.rows == (("lastfm", "dyclu", "4.0", "0.0", "2.0", "6.0"),)
@@ -93,11 +93,11 @@ def test_what_nobody_measured_has_no_column() -> None:
 
 def test_speed_is_the_median_over_all_runs_of_a_policy() -> None:
     each = ("2", "150", "4.0")
-    everybody = ("all", "4", "150", "8.0")
-    assert timing_table(ROW1).rows == (("linucb", *each), ("dyclu", *each), everybody)
+    all_runs = ("all", "4", "150", "8.0")
+    assert timing_table(ROW1).rows == (("linucb", *each), ("dyclu", *each), all_runs)
 
 
-def test_settings_in_numbers() -> None:
+def test_the_settings_table_has_the_options() -> None:
     rows = settings_table({name: paper.SETTINGS[name] for name in ("row4", "env1", "env2")}).rows
     start = ("100", "10", "25", "10 of 1,000", "2,500")
     assert rows[0] == ("row4", *start, "200–400", "0.09", "0.9")
@@ -121,7 +121,7 @@ def test_dyclu_is_compared_with_linucb_of_the_same_width_and_seed() -> None:
     assert lead_table(runs[:2]).rows == ()
 
 
-def test_reward_is_a_multiple_of_random_choices() -> None:
+def test_reward_is_shown_as_a_multiple_of_random_choice() -> None:
     # 10 events of which 6, then 4, were missed, all at the beginning: nothing after one of ten.
     runs = [
         a_result("lastfm", "dyclu", seed, missed, curve=(*range(1, missed + 1), *[missed] * hits))

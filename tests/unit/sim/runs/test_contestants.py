@@ -55,7 +55,7 @@ def test_contestants_of_the_table_are_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "options"),
     [
         ("linucb", {"ridge": 0.1, "alpha": 0.3}),
         ("shared-linucb", {"ridge": 0.1, "alpha": 0.3, "shared": True}),
@@ -91,13 +91,13 @@ def test_contestants_of_the_table_are_known() -> None:
         ),
     ],
 )
-def test_contestants_are_as_in_table_1(name: str, told: dict[str, Any]) -> None:
+def test_contestants_are_as_in_table_1(name: str, options: dict[str, Any]) -> None:
     world = replace(paper.SETTINGS["row7"], users=2, rounds=3).world(seed=0)
     shown = repr(contestant(name, world))
-    assert all(f"{option}={value!r}" in shown for option, value in told.items()), shown
+    assert all(f"{option}={value!r}" in shown for option, value in options.items()), shown
 
 
-def test_dlinucb_plays_with_either_reading_of_its_width() -> None:
+def test_dlinucb_has_variance_in_its_width_and_dlinucb_sigma_has_deviation() -> None:
     world = replace(paper.SETTINGS["row7"], users=2, rounds=3).world(seed=0)
     assert f"width_noise={0.12**2!r}" in repr(contestant("dlinucb", world))
     sigma = repr(contestant("dlinucb-sigma", world))
@@ -114,22 +114,22 @@ def test_a_module_that_ends_the_program_is_refused(
         contestant("leaving:Mine", world)
 
 
-def test_the_oracle_is_told_the_truth(world: World) -> None:
+def test_the_oracle_gets_the_true_parameters(world: World) -> None:
     oracle = contestant("oracle", world)
     segments = [oracle.learn(0, world.table[0], 0.0).segment for _ in range(8)]
-    # One segment per parameter, whichever they are; after the end the last parameter goes on.
+    # One segment per parameter; after the last round, the last parameter stays.
     truth = [*world.truth[0].tolist(), *[world.truth[0, -1]] * 2]
     assert len(set(zip(segments, truth, strict=True))) == len(set(truth)) == len(set(segments))
 
 
 @pytest.mark.parametrize("name", sorted(RANDOM))
-def test_dice_follow_the_seed(name: str) -> None:
+def test_random_policies_use_the_seed(name: str) -> None:
     world = Population(users=3, rounds=60, dim=4, parameters=2).world(seed=1)
     runs = [play(contestant(name, world, seed=seed), world).arm for seed in (1, 1, 2)]
     assert runs[0].tolist() == runs[1].tolist() != runs[2].tolist()
 
 
-def test_an_own_policy_is_told_the_dimension(world: World) -> None:
+def test_an_own_policy_gets_the_dimension(world: World) -> None:
     policy = contestant("dyclu.policies:LinUCB", world)
     assert isinstance(policy, LinUCB)
     assert repr(policy) == repr(LinUCB(25))
@@ -141,7 +141,7 @@ def test_an_own_policy_is_given_a_seed_if_it_takes_one(world: World) -> None:
     assert play(mine, world).arm.tolist() == play(theirs, world).arm.tolist()
 
 
-def test_what_a_policy_must_have_is_what_the_protocol_says() -> None:
+def test_members_are_those_of_the_protocol() -> None:
     declared = {name for name in vars(Policy) if not name.startswith("_")}
     assert set(MEMBERS) == declared
 
@@ -159,6 +159,6 @@ def test_what_a_policy_must_have_is_what_the_protocol_says() -> None:
         (NOT_A_POLICY, "makes a NotAPolicy without learn, save"),
     ],
 )
-def test_what_is_no_policy_is_refused(spec: str, complaint: str, world: World) -> None:
+def test_names_that_are_no_policy_are_refused(spec: str, complaint: str, world: World) -> None:
     with pytest.raises(OptionError, match=complaint):
         contestant(spec, world)

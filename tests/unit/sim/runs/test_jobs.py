@@ -1,4 +1,4 @@
-"""`dyclu.sim.runs.jobs`: a key is of all that decides a run, and a run is what playing gives."""
+"""`dyclu.sim.runs.jobs`: keys cover everything that decides a run; results are those of `play`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_keys_do_not_depend_on_the_order_of_fields() -> None:
     assert len({Job(Population(**order), "linucb").key for order in orders}) == 1
 
 
-def test_keys_are_of_the_configuration_not_of_its_name() -> None:
+def test_keys_depend_on_the_configuration_not_on_its_name() -> None:
     named = Job("row1", "dyclu", seed=2, rounds=100)
     assert named.key == Job(Population(rounds=100), "dyclu", seed=2).key
     assert named.key == Job(Population(rounds=7), "dyclu", seed=2, rounds=100).key
@@ -61,13 +61,13 @@ def test_keys_of_different_configurations_differ(monkeypatch: pytest.MonkeyPatch
 
 def test_keys_are_the_same_in_every_process() -> None:
     code = "from dyclu.sim.runs.jobs import Job; print(Job('row3', 'dyclu', seed=4).key)"
-    told = subprocess.run(
+    found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
-    assert told.stdout.strip() == Job("row3", "dyclu", seed=4).key
+    assert found.stdout.strip() == Job("row3", "dyclu", seed=4).key
 
 
-def test_an_own_policy_that_was_edited_is_another(
+def test_editing_an_own_policy_changes_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -77,13 +77,13 @@ def test_an_own_policy_that_was_edited_is_another(
     before = job.key
     assert before == job.key
     source.write_text(source.read_text() + "# better now\n")
-    # A process that has loaded it goes on with what it has; another one loads the new code.
+    # A process keeps the code it has loaded; a new process loads the new code.
     assert job.key == before
     jobs._source.cache_clear()
     assert job.key != before
 
 
-def test_a_partial_is_edited_where_it_is_written_and_where_its_class_is(
+def test_editing_a_partial_or_its_class_changes_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -119,7 +119,7 @@ def test_impossible_jobs_are_refused_at_once(
         make()
 
 
-def test_a_setting_without_a_name_is_called_what_it_differs_in() -> None:
+def test_a_setting_without_a_name_is_named_by_its_differences_from_row_1() -> None:
     assert Job(replace(TINY, rounds=9), "dyclu").name == (
         "users=4 parameters=2 dim=4 arms=20 offered=5 rounds=9 shortest=10"
     )
@@ -129,7 +129,7 @@ def test_a_setting_without_a_name_is_called_what_it_differs_in() -> None:
     assert Job("row4", "dyclu", rounds=2500).name == "row4"
 
 
-def test_a_result_is_what_playing_gives() -> None:
+def test_a_result_has_the_summary_and_curve_of_the_run() -> None:
     job = Job(TINY, "dyclu.policies:LinUCB", seed=3)
     played = play(LinUCB(4), TINY.world(seed=3), look=25)
     expected, result = summary(played), job.run()
@@ -144,7 +144,7 @@ def test_a_result_is_what_playing_gives() -> None:
     assert result.curve == tuple(regret(played)[3::4])
 
 
-def test_results_are_equal_whatever_time_they_took() -> None:
+def test_results_that_differ_in_timing_are_equal() -> None:
     first, second = Job(TINY, "uniform").run(), Job(TINY, "uniform").run()
     assert first == second
     assert first.timing != second.timing

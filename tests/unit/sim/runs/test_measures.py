@@ -74,7 +74,7 @@ def test_alarms_of_one_user(changes: Times, alarms: Times, expected: Detections)
     assert detections(run_of(20, (changes, alarms))) == expected
 
 
-def test_alarms_of_others_do_not_count() -> None:
+def test_alarms_of_other_users_do_not_count() -> None:
     run = run_of(20, ([5], []), ([], [6]), ([8], [10]))
     assert detections(run) == Detections(1, 1, 1, (2,))
 
@@ -84,7 +84,7 @@ def test_alarms_of_others_do_not_count() -> None:
 )
 @settings(deadline=None)
 def test_alarms_match_the_definition(users: list[tuple[set[int], set[int]]]) -> None:
-    """The definition read aloud: look for an alarm from each change up to the next."""
+    """The definition: look for an alarm from each change up to the next."""
     delays = []
     for changes, alarms in users:
         for change, following in pairwise([*sorted(changes), 20]):

@@ -1,4 +1,4 @@
-"""`dyclu.sim.runs.play`: the record of a run, for hand-made policies whose course is known."""
+"""`dyclu.sim.runs.play`: the record of a run, with prepared policies."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def plain(count: int) -> list[Outcome]:
     return [Outcome(0)] * count
 
 
-def test_who_knows_the_truth_has_no_regret_and_no_error() -> None:
+def test_a_policy_that_knows_the_truth_has_no_regret_and_no_error() -> None:
     world = SMALL.world(1)
     run = play(Knowing(world), world)
     assert len(run) == 120
@@ -125,7 +125,7 @@ def test_the_policy_learns_from_the_arm_it_chose() -> None:
         assert reward == run.reward[turn.index] == turn.means[4] + turn.noise
 
 
-def test_every_policy_meets_the_same_noise() -> None:
+def test_every_policy_gets_the_same_noise() -> None:
     world = SMALL.world(4)
     one, other = play(Knowing(world), world), play(Scripted(plain(120)), world)
     means = [
@@ -166,9 +166,9 @@ def test_precision_and_recall_by_hand() -> None:
     np.testing.assert_allclose(run.recall, [1, 1 / 2, 1, 1, 0, 1])
 
 
-def test_nothing_to_judge_is_nan() -> None:
+def test_precision_and_recall_are_nan_without_observations() -> None:
     script = [
-        outcome(0, [0], surprised=True),  # nothing kept by anybody
+        outcome(0, [0], surprised=True),  # no observation was kept
         outcome(0, []),  # one kept, no neighbour
         outcome(None, [0]),  # no segments at all
         outcome(1, [900], changed=True),  # a neighbour that this run never filled
@@ -178,14 +178,14 @@ def test_nothing_to_judge_is_nan() -> None:
     np.testing.assert_array_equal(run.recall, [nan, 0, nan, 0])
 
 
-def test_holdings_grow_with_the_segments() -> None:
+def test_counts_grow_with_the_segments() -> None:
     script = [outcome(segment, [0, segment]) for segment in range(100)]
     run = play(Scripted(script), truth([0] + [1] * 99))
     np.testing.assert_allclose(run.precision[1:], 1 / 2)
     np.testing.assert_allclose(run.recall[1:], 1 / np.arange(1, 100))
 
 
-def test_looking_less_often_skips_rounds_of_each_user() -> None:
+def test_look_measures_every_nth_round_of_each_user() -> None:
     script = [outcome(0, [0])] * 10
     run = play(Scripted(script), truth([0] * 5, [0] * 5), look=2)
     assert np.isnan(run.precision).tolist() == [False, False, True, True] * 2 + [False, False]
@@ -193,7 +193,7 @@ def test_looking_less_often_skips_rounds_of_each_user() -> None:
 
 
 @pytest.mark.parametrize("look", [0, -1])
-def test_looking_never_is_refused(look: int) -> None:
+def test_look_of_zero_is_refused(look: int) -> None:
     with pytest.raises(OptionError, match=f"look is {look}, expected"):
         play(Scripted([]), truth([0]), look=look)
 
@@ -223,7 +223,7 @@ def test_progress_ends_with_the_last_round() -> None:
     assert heard == [REPORT_EVERY, 2 * REPORT_EVERY, 2 * REPORT_EVERY + 7]
 
 
-def test_a_run_cannot_be_altered() -> None:
+def test_the_arrays_of_a_run_are_read_only() -> None:
     run = play(Scripted(plain(1)), truth([0]))
     with pytest.raises(ValueError, match="read-only"):
         run.regret[0] = 0

@@ -75,6 +75,6 @@ def test_names_with_commas_and_quotes_read_back(tmp_path: Path) -> None:
         assert [row["policy"] for row in csv.DictReader(file)] == ['a,"b"']
 
 
-def test_a_folder_that_is_not_there_is_explained(tmp_path: Path) -> None:
+def test_writing_to_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"cannot write .*no-folder"):
         write_csv([], tmp_path / "no-folder" / "results.csv")

@@ -18,33 +18,28 @@ from uuid import uuid4
 
 import pytest
 
-from dyclu.errors import FileError, MissingExtra, OptionError
+from dyclu.errors import FileError, MissingExtra, OptionError, SweepFailed
 from dyclu.policies import Uniform
 from dyclu.sim.runs import dask as cluster
 from dyclu.sim.runs import sweep as module
 from dyclu.sim.runs import workers
-from dyclu.sim.runs.jobs import digest
-from dyclu.sim.runs.sweep import (
-    Job,
-    Result,
-    SweepFailed,
-    sweep,
-    write_csv,
-)
+from dyclu.sim.runs.jobs import Job, digest
+from dyclu.sim.runs.results import Result, write_csv
+from dyclu.sim.runs.sweep import sweep
 from dyclu.sim.runs.workers import ONE_THREAD
 from dyclu.sim.worlds.population import Population
 from tests.signals import hear_interrupts
 
 TINY = Population(users=4, parameters=2, dim=4, arms=20, offered=5, rounds=30, shortest=10)
 LONGER = replace(TINY, rounds=60)
-"""What is longer is begun earlier."""
+"""Longer runs start earlier."""
 
 PATIENCE = 60.0
 """Seconds after which a test that waits for something gives up."""
 
 
-# Policies that do more than play. Workers import this module by its name, and find the folder to
-# leave their marks in, and the file they wait for, in the environment.
+# Policies with side effects. Workers import this module by its name; the environment names the
+# folder for their marks and the file they wait for.
 
 
 def marking(dim: int, seed: int = 0) -> Uniform:
@@ -55,7 +50,7 @@ def marking(dim: int, seed: int = 0) -> Uniform:
 
 
 def waiting(dim: int, seed: int = 0) -> Uniform:
-    """Go on only once it is allowed."""
+    """Wait until the file that releases the run exists."""
     policy = marking(dim, seed)
     until(Path(os.environ["GO"]).exists)
     return policy
@@ -70,7 +65,7 @@ def leaving(dim: int) -> Uniform:
 
 
 def dying(dim: int) -> Uniform:
-    """Kill the worker, the first time."""
+    """Kill the worker at the first attempt."""
     first = Path(os.environ["MARKS"]) / "died"
     if not first.exists():
         first.touch()
@@ -130,16 +125,19 @@ def test_results_are_those_of_single_runs_in_the_order_of_the_jobs(tmp_path: Pat
         Job(TINY, "uniform", seed=2),
         Job(LONGER, "linucb", rounds=30),
     ]
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     results = sweep(
-        jobs, folder=tmp_path, workers=2, progress=lambda done, total: told.append((done, total))
+        jobs,
+        folder=tmp_path,
+        workers=2,
+        progress=lambda done, total: calls.append((done, total)),
     )
     assert results == [job.run() for job in jobs]
-    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    assert calls == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert len(stored(tmp_path)) == 3
 
 
-def test_long_runs_are_begun_first() -> None:
+def test_long_runs_start_first() -> None:
     jobs = [
         Job(TINY, "linucb"),
         Job(LONGER, "dyclu"),
@@ -151,20 +149,20 @@ def test_long_runs_are_begun_first() -> None:
     assert list(order.values()) == [jobs[place] for place in (1, 4, 3, 2, 0)]
 
 
-def test_only_what_is_missing_is_computed(tmp_path: Path, marks: Path) -> None:
+def test_stored_runs_are_not_computed_again(tmp_path: Path, marks: Path) -> None:
     jobs = [Job(TINY, mine(marking), seed=seed) for seed in range(3)]
     first = sweep(jobs[:2], folder=tmp_path, workers=1)
     assert len(list(marks.iterdir())) == 2
     second = sweep(jobs, folder=tmp_path, workers=1)
     assert len(list(marks.iterdir())) == 3
-    # What was stored is returned as it was, with the time it took then.
+    # A stored result is returned unchanged, with its timing.
     assert [result.timing for result in second[:2]] == [result.timing for result in first]
     assert second[:2] == first
     assert sweep(jobs, folder=tmp_path, workers=1) == second
     assert len(list(marks.iterdir())) == 3
 
 
-def test_a_stored_run_goes_by_the_name_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_stored_run_gets_the_setting_name_of_its_job(tmp_path: Path) -> None:
     job = Job("row1", "uniform", rounds=2)
     sweep([job], folder=tmp_path, workers=1)
     file = stored(tmp_path)[0]
@@ -175,7 +173,7 @@ def test_a_stored_run_goes_by_the_name_it_is_asked_for(tmp_path: Path) -> None:
     assert sweep([job], folder=tmp_path, workers=1)[0].setting == "row1 rounds=2"
 
 
-def test_workers_use_one_thread_each_and_we_as_many_as_before(
+def test_workers_have_one_thread_and_the_parents_environment_is_restored(
     tmp_path: Path, marks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
@@ -229,7 +227,7 @@ DAMAGES = (
 )
 
 
-def test_damaged_files_are_computed_again_and_said_to_be(
+def test_damaged_files_are_computed_again_with_a_warning(
     tmp_path: Path, marks: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     jobs = [Job(TINY, mine(marking), seed=seed) for seed in range(len(DAMAGES))]
@@ -252,16 +250,19 @@ def test_damaged_files_are_computed_again_and_said_to_be(
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     good = [Job(TINY, "uniform"), Job(TINY, "linucb")]
     bad = [Job(LONGER, mine(failing)), Job(LONGER, mine(leaving))]
-    told: list[int] = []
+    calls: list[int] = []
     with pytest.raises(SweepFailed, match="2 runs failed, all others are stored") as caught:
         sweep(
-            [*bad, *good], folder=tmp_path, workers=1, progress=lambda *done: told.append(done[0])
+            [*bad, *good],
+            folder=tmp_path,
+            workers=1,
+            progress=lambda *done: calls.append(done[0]),
         )
     assert set(caught.value.failures) == set(bad)
     assert "failing on users=4" in str(caught.value)
     assert "ZeroDivisionError: boom" in str(caught.value)
     assert "SystemExit: enough" in str(caught.value)
-    assert told == [0, 1, 2, 3, 4]
+    assert calls == [0, 1, 2, 3, 4]
     assert len(stored(tmp_path)) == 2
 
 
@@ -275,7 +276,7 @@ def test_a_killed_worker_is_replaced_and_its_run_made_again(
     assert results == [job.run() for job in jobs]
 
 
-def test_a_run_that_kills_every_worker_is_given_up(
+def test_a_run_that_kills_every_worker_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "ATTEMPTS", 2)
@@ -288,9 +289,7 @@ def test_a_run_that_kills_every_worker_is_given_up(
     assert len(stored(tmp_path)) == 1
 
 
-def test_a_sweep_none_of_whose_workers_lives_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_ends_when_all_workers_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "MOST_DEATHS", 2)
     jobs = [Job(TINY, mine(deadly), seed=seed) for seed in range(50)]
     with pytest.raises(SweepFailed, match=r"50 runs failed(.*\n){11}.*and 40 more$") as caught:
@@ -298,7 +297,7 @@ def test_a_sweep_none_of_whose_workers_lives_is_given_up(
     assert all("the last 2 workers" in str(why) for why in caught.value.failures.values())
 
 
-def test_an_exception_of_our_own_ends_the_workers_at_once(tmp_path: Path, marks: Path) -> None:
+def test_an_exception_in_the_parent_ends_the_workers_at_once(tmp_path: Path, marks: Path) -> None:
     def stop(done: int, total: int) -> None:
         if done:
             raise InterruptedError("enough")
@@ -310,12 +309,12 @@ def test_an_exception_of_our_own_ends_the_workers_at_once(tmp_path: Path, marks:
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_no_workers_no_sweep(tmp_path: Path, count: int) -> None:
+def test_fewer_than_one_worker_is_refused(tmp_path: Path, count: int) -> None:
     with pytest.raises(OptionError, match="workers is"):
         sweep([Job(TINY, "uniform")], folder=tmp_path, workers=count)
 
 
-def test_a_worker_refuses_to_make_another_run_than_was_asked_for() -> None:
+def test_a_worker_with_other_code_refuses_the_run() -> None:
     with pytest.raises(OptionError, match="give all workers the same dyclu"):
         workers.make_run(Job(TINY, "uniform"), "the key of another configuration")
 
@@ -329,7 +328,8 @@ SCRIPT = f"""\
 import sys
 from pathlib import Path
 from {__name__} import HELD_UP, QUICK
-from dyclu.sim.runs.sweep import sweep, write_csv
+from dyclu.sim.runs.results import write_csv
+from dyclu.sim.runs.sweep import sweep
 
 if __name__ == "__main__":
     folder, held_up = Path(sys.argv[1]), int(sys.argv[2])
@@ -376,7 +376,7 @@ def test_a_sweep_killed_halfway_ends_with_the_same_bytes(
     killed = start(folder, len(HELD_UP))
     until(lambda: len(stored(folder)) == len(QUICK) and len(list(marks.iterdir())) == 2)
     killed.kill()
-    # Its workers hold the other ends of these pipes: they end only once none is left.
+    # Its workers have the other ends of these pipes, which close when the last worker ends.
     killed.communicate(timeout=PATIENCE)
     assert killed.returncode == -signal.SIGKILL
     assert not (folder / "results.csv").exists()
@@ -399,7 +399,7 @@ def test_ctrl_c_ends_workers_and_keeps_what_is_finished(
     folder = tmp_path / "interrupted"
     process = start(folder, 1)
     until(lambda: len(stored(folder)) == len(QUICK) and len(list(marks.iterdir())) == 1)
-    # A terminal tells the whole group: a worker that is held up, and one with nothing to do, too.
+    # A terminal signals the whole group: also a waiting and an idle worker.
     os.killpg(process.pid, signal.SIGINT)
     said = process.communicate(timeout=PATIENCE)
     assert (process.returncode, *said) == (1, "", "interrupted\n")
@@ -409,13 +409,15 @@ def test_ctrl_c_ends_workers_and_keeps_what_is_finished(
 # Dask
 
 
-def test_dask_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_distributed_the_message_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtra, match=r"pip install 'dyclu\[sweep\]'"):
         sweep([Job(TINY, "uniform")], folder=tmp_path, dask="tcp://127.0.0.1:1")
 
 
-def test_dask_is_not_asked_for_what_is_stored(
+def test_dask_is_not_contacted_if_all_runs_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = sweep([Job(TINY, "uniform")], folder=tmp_path, workers=1)
@@ -439,7 +441,7 @@ def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_is_killed(
     jobs = [*QUICK, *HELD_UP, Job(LONGER, mine(failing))]
 
     def kill_one(done: int, total: int) -> None:
-        """Kill a worker that is held up, once, and let the others go on."""
+        """Kill one waiting worker, then release the others."""
         if done == len(QUICK) + 1:
             until(lambda: len(list(marks.iterdir())) == 2)
             os.kill(int(next(marks.iterdir()).name.partition("-")[0]), signal.SIGKILL)

@@ -46,14 +46,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_last_fm_runs_are_made_once(data: Path, tmp_path: Path) -> None:
     study = LastFMStudy.read(data, policies=("uniform", "linucb"), seeds=(0,), quick=True)
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     results = study.run(
         tmp_path,
         workers=2,
         dask=None,
-        progress=lambda done, total: told.append((done, total)),
+        progress=lambda done, total: calls.append((done, total)),
     )
-    assert told == [(0, 2), (1, 2), (2, 2)]
+    assert calls == [(0, 2), (1, 2), (2, 2)]
     uniform, linucb = results
     # Four users of two people of 800 observations each.
     assert (uniform.policy, uniform.rounds) == ("uniform", 4 * 2 * 800)
@@ -74,7 +74,7 @@ def test_last_fm_runs_are_made_once(data: Path, tmp_path: Path) -> None:
     assert len((tmp_path / "results.csv").read_text().splitlines()) == 3
 
 
-def test_whatever_decides_a_run_is_in_its_key(
+def test_everything_that_decides_a_run_changes_its_key(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def key(**options: Any) -> str:
@@ -103,7 +103,7 @@ def test_whatever_decides_a_run_is_in_its_key(
     assert len({*keys, job.key}) == len(keys) + 1
 
 
-def test_options_by_default_are_those_that_are_given(data: Path) -> None:
+def test_default_options_and_the_same_options_given_have_the_same_key(data: Path) -> None:
     by_default, given = (
         LastFMStudy.read(data, policies=("dyclu",), seeds=(0,), **options).jobs[0]
         for options in (
@@ -115,7 +115,7 @@ def test_options_by_default_are_those_that_are_given(data: Path) -> None:
     assert given.name == by_default.name == "lastfm"
 
 
-def test_runs_with_other_options_are_told_apart_by_name(data: Path) -> None:
+def test_runs_with_other_options_have_other_names(data: Path) -> None:
     study = LastFMStudy.read(
         data,
         policies=("dyclu",),
@@ -126,13 +126,13 @@ def test_runs_with_other_options_are_told_apart_by_name(data: Path) -> None:
     assert study.jobs[0].name == "lastfm scaling=unit serving=at random"
 
 
-def test_a_stream_nobody_can_draw_is_found_before_the_first_run(data: Path) -> None:
+def test_an_impossible_stream_is_refused_before_the_first_run(data: Path) -> None:
     for drawing, complaint in (({"parts": 4}, "parts is 4"), ({"order": "any"}, "order is 'any'")):
         with pytest.raises(OptionError, match=complaint):
             LastFMStudy.read(data, policies=("uniform",), seeds=(0,), drawing=drawing)
 
 
-def test_the_report_says_how_everybody_explored(data: Path) -> None:
+def test_the_report_names_the_width_of_every_policy(data: Path) -> None:
     study = LastFMStudy.read(data, policies=("dyclu", "dyclu-0.3", "largest-norm"), seeds=(0,))
     runs = [a_result("lastfm", policy, 0, 5.0) for policy in study.policies]
     text = markdown(study.document(runs, facts=FACTS, pictures=False))
@@ -154,7 +154,7 @@ def test_a_run_that_fails_does_not_stop_the_others(data: Path, tmp_path: Path) -
     assert [file.stem for file in (tmp_path / "runs").iterdir()] == [good.key]
 
 
-def test_the_oracle_alone_cannot_play_everything(data: Path, tmp_path: Path) -> None:
+def test_reproducing_all_with_the_oracle_alone_is_refused(data: Path, tmp_path: Path) -> None:
     words = ["reproduce", "all", "--policies=oracle", f"--data={data}", f"--out={tmp_path / 'out'}"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
@@ -198,6 +198,6 @@ def test_a_dask_cluster_needs_no_files(data: Path, tmp_path: Path) -> None:
     assert results == [job.run() for job in study.jobs]
 
 
-def test_nobody_can_be_an_oracle_on_last_fm(data: Path) -> None:
+def test_the_oracle_is_refused_on_last_fm(data: Path) -> None:
     with pytest.raises(OptionError, match=r"oracle cannot play .*choose from largest-norm, unif"):
         LastFMStudy.read(data, policies=("oracle",), seeds=(0,))

@@ -1,4 +1,4 @@
-"""`dyclu.sim.studies.paper`: which runs a study has, and who may play."""
+"""`dyclu.sim.studies.paper`: runs and policies of a study."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_shortening_keeps_the_number_of_periods() -> None:
         )
 
 
-def test_figures_of_the_paper_are_for_its_own_settings_only() -> None:
+def test_published_numbers_are_shown_only_for_the_papers_settings() -> None:
     row1 = paper.SETTINGS["row1"]
     for setting, known in ((row1, True), (replace(row1, rounds=500), False)):
         study = Study(
@@ -76,17 +76,17 @@ def test_figures_of_the_paper_are_for_its_own_settings_only() -> None:
         (f"{__name__}:exploding", r"cannot be made \(ZeroDivisionError: boom\)"),
     ],
 )
-def test_what_is_no_policy_is_refused(policy: str, message: str) -> None:
+def test_names_that_are_no_policy_are_refused(policy: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         figure2(policies=("dyclu", policy), seeds=(0,))
 
 
-def test_no_policies_are_refused() -> None:
+def test_an_empty_list_of_policies_is_refused() -> None:
     with pytest.raises(OptionError, match="there are no policies"):
         figure2(policies=(), seeds=(0,))
 
 
-def test_results_bear_the_names_of_their_settings(tmp_path: Path) -> None:
+def test_results_have_the_names_of_their_settings(tmp_path: Path) -> None:
     study = Study(
         name="x",
         title="x",
@@ -95,7 +95,7 @@ def test_results_bear_the_names_of_their_settings(tmp_path: Path) -> None:
         seeds=(3, 5),
     )
     results = study.run(tmp_path, workers=1, dask=None, progress=lambda done, total: None)
-    told = [(run.setting, run.policy, run.seed) for run in results]
-    assert told[:3] == [("mine", "uniform", 3), ("mine", "uniform", 5), ("mine", "linucb", 3)]
-    assert len(told) == len(set(told)) == 8
+    found = [(run.setting, run.policy, run.seed) for run in results]
+    assert found[:3] == [("mine", "uniform", 3), ("mine", "uniform", 5), ("mine", "linucb", 3)]
+    assert len(found) == len(set(found)) == 8
     assert len(list((tmp_path / "runs").iterdir())) == 8

@@ -27,7 +27,7 @@ from dyclu.sim.worlds import lastfm_features
 from dyclu.sim.worlds.draws import distinct
 from dyclu.sim.worlds.lastfm import LISTENED, TAGGED, LastFM
 from dyclu.sim.worlds.lastfm_features import _rounded, scaled, tf_idf
-from dyclu.sim.worlds.stream import Event, Stream, serving_order
+from dyclu.sim.worlds.stream import Event, Stream, turns_of
 from dyclu.validation import Ids
 
 REAL = Path(__file__).parents[5] / "shared" / "data" / "lastfm"
@@ -65,7 +65,7 @@ def write(folder: Path, rows: Sequence[tuple[int, ...]], heard: Sequence[tuple[i
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = small_rows()
     tagged = {(person, artist) for person, artist, *_ in rows}
-    # Everybody listened to the first six artists they did not tag, and to one nobody tagged.
+    # Every person listened to the first six artists they did not tag, and to one without tags.
     heard = [(person, 9_990, 1) for person in COUNTS]
     for person in COUNTS:
         new = [a for a in range(10, 1210, 10) if (person, a) not in tagged]
@@ -91,7 +91,7 @@ def own(stream: Stream, user: int) -> list[tuple[int, int]]:
 
 
 class Choosing(WithoutUsers):
-    """Takes the arms it is told to take, and says at every third reward that the user changed."""
+    """Chooses the given arms, and reports a change at every third reward."""
 
     def __init__(self, dim: int, arms: Iterator[int]) -> None:
         self.dim, self.arms = dim, arms
@@ -135,7 +135,7 @@ def test_features_are_the_principal_coordinates(folder: Path, small: LastFM) -> 
     assert small.artists.tolist() == list(range(10, 1210, 10))
 
 
-def test_scalings(folder: Path, small: LastFM) -> None:
+def test_each_scaling_gives_the_norms_it_promises(folder: Path, small: LastFM) -> None:
     none, unit = (
         LastFM.read(folder, dim=DIM, least=LEAST, scaling=scaling).features
         for scaling in ("none", "unit")
@@ -146,8 +146,8 @@ def test_scalings(folder: Path, small: LastFM) -> None:
     np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1.0, rtol=1e-12)
 
 
-def test_an_artist_whose_tags_say_nothing_is_at_the_origin(tmp_path: Path) -> None:
-    # Everybody has tag 1, and artist 4 nothing else.
+def test_an_artist_with_uninformative_tags_has_zero_features(tmp_path: Path) -> None:
+    # All artists have tag 1, and artist 4 has no other tag.
     tags = {1: (1, 2), 2: (1, 3), 3: (1, 2, 3), 4: (1,)}
     rows = [(7, artist, tag, 1, 1, 2010) for artist in tags for tag in tags[artist]]
     source = LastFM.read(write(tmp_path, rows, [(7, 1, 1)]), dim=2, least=1, scaling="unit")
@@ -176,12 +176,12 @@ def test_features_do_not_depend_on_rounding_errors(
     assert there.digest == here.digest
 
 
-def test_an_artist_known_by_rounding_errors_only_is_at_the_origin() -> None:
+def test_features_that_are_rounding_errors_become_zero() -> None:
     features = scaled(_rounded(np.array([[3.0, 4.0], [1e-19, 2e-19]])), "unit")
     np.testing.assert_array_equal(features, [[0.6, 0.8], [0.0, 0.0]])
 
 
-def test_a_digest_is_of_all_that_was_read(small: LastFM) -> None:
+def test_the_digest_covers_all_arrays(small: LastFM) -> None:
     def without_first(arrays: tuple[Ids, ...]) -> tuple[Ids, ...]:
         return arrays[0][1:], *arrays[1:]
 
@@ -197,7 +197,7 @@ def test_a_digest_is_of_all_that_was_read(small: LastFM) -> None:
     assert len({small.digest, *(other.digest for other in others)}) == 7
 
 
-# Who takes part
+# People who take part
 
 
 def test_people_with_enough_observations_take_part(folder: Path, small: LastFM) -> None:
@@ -212,7 +212,7 @@ def test_events_are_the_tag_assignments_as_published(small: LastFM) -> None:
         assert small.artists[events].tolist() == artists
 
 
-def test_tagged_and_heard(small: LastFM) -> None:
+def test_tagged_and_listened_are_those_of_the_files(small: LastFM) -> None:
     pairs = {(person, artist) for person, artist, *_ in small_rows()}
     for i, person in enumerate(small.people.tolist()):
         mine = {artist for who, artist in pairs if who == person}
@@ -285,11 +285,13 @@ def test_a_header_may_begin_with_slashes(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"dim": 15, "least": 1}, "120 artists with 15 tags.*pass dim=14"),
-        ({"least": 261}, "nobody has more than 260"),
+        ({"least": 261}, "no person has more than 260"),
         ({"scaling": "huge"}, "scaling is 'huge', expected one of 'largest', 'unit', 'none'"),
     ],
 )
-def test_reading_refuses(folder: Path, options: dict[str, Any], message: str) -> None:
+def test_reading_refuses_impossible_options(
+    folder: Path, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(OptionError, match=message):
         LastFM.read(folder, **{"dim": DIM, "least": LEAST, **options})
 
@@ -298,7 +300,7 @@ def test_reading_refuses(folder: Path, options: dict[str, Any], message: str) ->
     ("options", "message"),
     [
         ({"parts": 6}, "5 people have enough"),
-        ({"offered": 76}, "only 74 artists are new.*pass offered=75"),
+        ({"offered": 76}, "only 74 new artists.*pass offered=75"),
         ({"users": 0}, "users is 0"),
         ({"order": "sorted"}, "order is 'sorted'"),
         ({"serving": "never"}, "serving is 'never'"),
@@ -306,17 +308,19 @@ def test_reading_refuses(folder: Path, options: dict[str, Any], message: str) ->
         ({"seed": -1}, "seed is -1"),
     ],
 )
-def test_streaming_refuses(small: LastFM, options: dict[str, Any], message: str) -> None:
+def test_streaming_refuses_impossible_options(
+    small: LastFM, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(OptionError, match=message):
         small.stream(**{"seed": 0, **options})
 
 
-def test_the_most_that_can_be_offered_is_offered(small: LastFM) -> None:
-    # Everybody tagged 40 artists of 120 and heard 6 more.
+def test_the_largest_possible_number_of_artists_can_be_offered(small: LastFM) -> None:
+    # Every person tagged 40 artists of 120 and listened to 6 more.
     for negatives, most in (("unknown", 75), ("untagged", 81)):
         stream = small.stream(1, offered=most, negatives=negatives)  # type: ignore[arg-type]
         assert next(iter(stream)).arms.shape == (most, DIM)
-        with pytest.raises(OptionError, match="artists are new"):
+        with pytest.raises(OptionError, match="new artists"):
             small.stream(1, offered=most + 1, negatives=negatives)  # type: ignore[arg-type]
 
 
@@ -346,7 +350,7 @@ def test_people_are_drawn_uniformly(small: LastFM) -> None:
         assert np.abs(frequency - chance).max() < 5 * sqrt(chance * (1 - chance) / 2_000)
 
 
-def test_orders(small: LastFM) -> None:
+def test_observations_come_in_the_chosen_order(small: LastFM) -> None:
     streams = {
         "published": small.stream(5, order="published"),
         "dated": small.stream(5, order="dated"),
@@ -366,7 +370,7 @@ def test_orders(small: LastFM) -> None:
             start += len(part)
 
 
-def test_users_come_by_in_turn_while_they_last(small: LastFM) -> None:
+def test_users_come_in_turn_while_they_have_observations(small: LastFM) -> None:
     stream = small.stream(6, users=4)
     left = Counter(stream.user.tolist())
     expected = []
@@ -376,17 +380,17 @@ def test_users_come_by_in_turn_while_they_last(small: LastFM) -> None:
     assert stream.user.tolist() == expected
 
 
-def test_users_come_by_at_random_with_the_same_observations(small: LastFM) -> None:
+def test_users_at_random_bring_the_same_observations(small: LastFM) -> None:
     turn, chance = (small.stream(7, serving="in turn"), small.stream(7, serving="at random"))
     assert turn.user.tolist() != chance.user.tolist()
     assert all(own(turn, user) == own(chance, user) for user in range(20))
 
 
-def test_random_turns_are_in_proportion_to_what_is_left() -> None:
+def test_random_turns_are_proportional_to_observations_left() -> None:
     # 30 against 10 observations: the first turn goes to the former with probability 3/4, whose
     # frequency in 4,000 draws has standard deviation 0.0068.
     user, rng = np.repeat([0, 1], [30, 10]), np.random.default_rng(8)
-    first = [user[serving_order(user, "at random", rng)[0]] == 0 for _ in range(4_000)]
+    first = [user[turns_of(user, "at random", rng)[0]] == 0 for _ in range(4_000)]
     assert abs(np.mean(first) - 0.75) < 5 * 0.0068
 
 
@@ -403,7 +407,7 @@ def test_one_artist_is_positive_and_the_others_are_unknown(small: LastFM) -> Non
         assert not (small.tagged | small.listened)[person, negatives].any()
 
 
-def test_untagged_negatives_may_have_been_heard(small: LastFM) -> None:
+def test_untagged_negatives_include_artists_listened_to(small: LastFM) -> None:
     heard = 0
     for event in small.stream(9, users=2, offered=8, negatives="untagged"):
         negatives = np.delete(offered_artists(small, event), event.positive)
@@ -477,36 +481,38 @@ def test_the_same_seed_gives_the_same_stream_every_time(small: LastFM) -> None:
     assert not same(stream, small.stream(14, users=3))
 
 
-def test_a_seed_sequence_is_left_as_it_was(small: LastFM) -> None:
+def test_a_seed_sequence_is_not_changed(small: LastFM) -> None:
     seed = np.random.SeedSequence(15)
     assert same(small.stream(seed, users=1), small.stream(seed, users=1))
     assert seed.n_children_spawned == 0
 
 
-def test_one_option_leaves_what_others_decide(small: LastFM) -> None:
+def test_changing_one_option_keeps_what_other_options_decide(small: LastFM) -> None:
     one, other = small.stream(16), small.stream(16, offered=5, negatives="untagged")
     assert np.array_equal(one.hybrids, other.hybrids)
     assert np.array_equal(one.item, other.item)
 
 
-# StreamRun
+# Playing a stream
 
 
-def test_whoever_knows_the_positive_gets_25_times_random(small: LastFM) -> None:
+def test_always_choosing_the_positive_gives_25_times_random_choice(small: LastFM) -> None:
     stream = small.stream(17, users=3)
-    listening = play_stream(Choosing(DIM, (event.positive for event in stream)), stream)
-    np.testing.assert_allclose(relative_reward(listening), 25.0, rtol=1e-12)
-    assert milestones(relative_reward(listening)) == pytest.approx((25.0, 25.0, 25.0))
+    run = play_stream(Choosing(DIM, (event.positive for event in stream)), stream)
+    np.testing.assert_allclose(relative_reward(run), 25.0, rtol=1e-12)
+    assert milestones(relative_reward(run)) == pytest.approx((25.0, 25.0, 25.0))
 
 
-def test_whoever_avoids_the_positive_gets_nothing(small: LastFM) -> None:
+def test_never_choosing_the_positive_gives_no_reward(small: LastFM) -> None:
     stream = small.stream(17, users=3)
     avoiding = Choosing(DIM, ((event.positive + 1) % 25 for event in stream))
     assert not relative_reward(play_stream(avoiding, stream)).any()
 
 
 @pytest.mark.parametrize("choice", ["uniform", "first arm"])
-def test_chance_and_places_bring_what_random_choice_brings(small: LastFM, choice: str) -> None:
+def test_uniform_choice_and_fixed_places_give_the_reward_of_random_choice(
+    small: LastFM, choice: str
+) -> None:
     # A reward is 1 with probability 1/25, so that the ratio has mean 1 and standard error
     # 25·√(0.04·0.96 / N) = √(24 / N), 0.044 here; the first arm leaks nothing if it does no better.
     stream = small.stream(18)
@@ -515,18 +521,21 @@ def test_chance_and_places_bring_what_random_choice_brings(small: LastFM, choice
     assert abs(ratio - 1) < 4 * sqrt(24 / len(stream)) < 0.2
 
 
-def test_what_is_recorded(small: LastFM) -> None:
+def test_a_stream_run_records_rewards_changes_and_seconds(small: LastFM) -> None:
     stream = small.stream(19, users=1)
     policy, ticks = Choosing(DIM, iter([3] * len(stream))), count()
-    told: list[int] = []
-    listening = play_stream(policy, stream, progress=told.append, clock=lambda: float(next(ticks)))
+    calls: list[int] = []
+    run = play_stream(policy, stream, progress=calls.append, clock=lambda: float(next(ticks)))
     N = len(stream)
-    assert len(listening) == N
-    assert listening.reward.tolist() == [float(event.positive == 3) for event in stream]
-    assert listening.changed.tolist() == [i % 3 == 2 for i in range(N)]
+    assert len(run) == N
+    assert run.reward.tolist() == [float(event.positive == 3) for event in stream]
+    assert run.changed.tolist() == [i % 3 == 2 for i in range(N)]
     # Two ticks pass in a round: one while deciding, one while learning.
-    assert listening.seconds.tolist() == [2.0] * N
-    assert told == [*range(REPORT_EVERY, N + 1, REPORT_EVERY), *([N] if N % REPORT_EVERY else [])]
+    assert run.seconds.tolist() == [2.0] * N
+    assert calls == [
+        *range(REPORT_EVERY, N + 1, REPORT_EVERY),
+        *([N] if N % REPORT_EVERY else []),
+    ]
     for event, (user, context, reward) in zip(stream, policy.learnt, strict=True):
         assert (user, reward) == (event.user, event.reward(3))
         assert np.array_equal(context, event.arms[3])
@@ -553,7 +562,7 @@ def test_relative_reward_by_hand(small: LastFM) -> None:
         relative_reward(mine, against=stream_run(stream, [1, 0]))
 
 
-def test_milestones() -> None:
+def test_milestones_are_values_at_shares_of_the_curve() -> None:
     assert milestones(np.arange(1.0, 8.0), shares=(0.01, 0.5, 1)) == (1.0, 4.0, 7.0)
     with pytest.raises(OptionError, match=r"shares is 1\.5"):
         milestones(np.ones(3), shares=(1.5,))
@@ -563,7 +572,7 @@ def test_milestones() -> None:
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"the Last.fm files are not in {REAL}")
-def test_the_real_files() -> None:
+def test_the_real_files_have_the_published_sizes() -> None:
     source = LastFM.read(REAL)
     assert source.features.shape == (12_523, 25)
     assert len(source.people) == 39

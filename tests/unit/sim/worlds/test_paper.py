@@ -33,13 +33,13 @@ def test_rows_are_the_papers_table(row: list[float]) -> None:
     assert dict(paper.PUBLISHED[name]) == dict(zip(POLICIES, row[7:], strict=True))
 
 
-def test_nothing_is_published_but_the_nine_rows() -> None:
+def test_only_the_nine_rows_have_published_numbers() -> None:
     assert list(paper.PUBLISHED) == [f"row{row}" for row in range(1, 10)]
     assert list(paper.SETTINGS) == [*paper.PUBLISHED, "env1", "env2", "env3"]
 
 
 @pytest.mark.parametrize("name", paper.SETTINGS)
-def test_what_all_settings_share(name: str) -> None:
+def test_all_settings_share_dimension_arms_rounds_and_separation(name: str) -> None:
     setting = paper.SETTINGS[name]
     shared = (setting.dim, setting.arms, setting.offered, setting.rounds, setting.separation)
     assert shared == (25, 1000, 10, 2500, 0.9)
@@ -51,7 +51,7 @@ def test_every_setting_can_be_drawn(name: str) -> None:
     assert len(setting.world(seed=0)) == setting.users * setting.rounds
 
 
-def test_nobody_changes_in_environment_1_however_long_it_lasts() -> None:
+def test_no_user_changes_in_environment_1_even_in_long_runs() -> None:
     world = replace(paper.SETTINGS["env1"], rounds=5000).world(seed=0)
     assert not any(len(world.changes(user)) for user in range(100))
     assert len(world.parameters) == 5

@@ -1,4 +1,4 @@
-"""`dyclu.sim.worlds.population`: section 4.1's synthetic world, drawn as the paper says."""
+"""`dyclu.sim.worlds.population`: the synthetic worlds of section 4.1."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_arms_and_parameters_have_unit_norm() -> None:
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, rtol=1e-14)
 
 
-def test_arms_point_in_every_direction() -> None:
+def test_arms_are_uniform_on_the_sphere() -> None:
     # A uniform unit vector has mean 0 and covariance I/d. Each mean of N coordinates has standard
     # error 1/√(dN) and each mean of squares less than √2/(d√N); six of them cover all 2d entries.
     table = Population(dim=4, arms=20_000, rounds=1).world(2).table
@@ -96,7 +96,7 @@ def test_an_unattainable_separation_is_refused() -> None:
 
 @given(populations(), st.integers(0, 2**32))
 @settings(deadline=None)
-def test_periods_are_as_long_as_asked_and_changes_go_elsewhere(
+def test_periods_are_within_bounds_and_every_change_is_to_another_parameter(
     setting: Population, seed: int
 ) -> None:
     world = setting.world(seed)
@@ -118,7 +118,7 @@ def test_lengths_are_uniform_with_both_ends() -> None:
     assert sum((count - 1000) ** 2 / 1000 for count in first.values()) < 33.4
 
 
-def test_every_other_parameter_is_as_likely() -> None:
+def test_every_other_parameter_is_equally_likely_after_a_change() -> None:
     world = replace(SMALL, users=6000, rounds=9, shortest=8, longest=8).world(4)
     pairs = Counter(map(tuple, world.truth[:, 7:9].tolist()))
     assert len(pairs) == 4 * 3
@@ -157,7 +157,7 @@ def test_users_are_served_in_turn() -> None:
     assert len(world) == len(served) > CHUNK
 
 
-def test_a_round_tells_the_truth_about_its_arms() -> None:
+def test_a_round_has_the_true_means_and_regrets_of_its_arms() -> None:
     world = SMALL.world(8)
     for turn in world:
         assert turn.parameter == world.truth[turn.user, turn.time]
@@ -178,7 +178,7 @@ def test_offered_arms_are_distinct_rows_of_the_table(setting: Population, seed: 
         assert len(set(offered)) == len(offered) == setting.offered
 
 
-def test_every_arrangement_of_arms_is_as_likely() -> None:
+def test_every_arrangement_of_arms_is_equally_likely() -> None:
     world = replace(SMALL, users=1, arms=4, offered=3, rounds=12_000).world(9)
     pools = Counter(turn.arms.tobytes() for turn in world)
     assert len(pools) == 4 * 3 * 2
@@ -197,7 +197,7 @@ def test_noise_is_centred_gaussian_of_the_asked_size() -> None:
     assert abs((scaled[1:] * scaled[:-1]).mean()) < 4 / root
 
 
-def test_nothing_handed_out_can_be_altered() -> None:
+def test_arrays_of_worlds_and_rounds_are_read_only() -> None:
     world = SMALL.world(11)
     turn = next(iter(world))
     for array in (world.table, world.parameters, world.truth, turn.arms, turn.means):
@@ -221,13 +221,13 @@ def test_other_seeds_give_other_worlds() -> None:
     assert not same_rounds(SMALL.world(1), SMALL.world(2))
 
 
-def test_a_seed_sequence_is_not_used_up() -> None:
+def test_drawing_a_world_does_not_change_the_callers_seed_sequence() -> None:
     seed = np.random.SeedSequence(1)
     assert same_rounds(SMALL.world(seed), SMALL.world(seed))
     assert seed.n_children_spawned == 0
 
 
-def test_a_generator_moves_on() -> None:
+def test_a_generator_advances_with_every_world() -> None:
     rng = np.random.default_rng(1)
     first, second = SMALL.world(rng), SMALL.world(rng)
     assert not same_rounds(first, second)
@@ -257,7 +257,7 @@ def test_fewer_offered_arms_keep_the_noise() -> None:
     assert [turn.noise for turn in one] == [turn.noise for turn in other]
 
 
-def test_no_two_streams_are_the_same() -> None:
+def test_no_two_random_streams_are_the_same() -> None:
     world = SMALL.world(13)
     gaps = np.linalg.norm(world.parameters[:, None] - world.table, axis=2)
     assert gaps.min() > 1e-6

@@ -70,7 +70,7 @@ def contestant(name: str, dim: int, *, seed: int = 0) -> Policy:
     """Return a new policy by name, or one of your own (``"module:Class"``)."""
     if name == "oracle":
         raise OptionError(
-            "oracle cannot play on Last.fm, where nobody knows the truth it has to be told; "
+            "oracle cannot play on Last.fm: it needs the true parameters, which are not known; "
             f"choose from {', '.join(contestants())}"
         )
     if name == "largest-norm":
@@ -107,7 +107,7 @@ def width(name: str) -> str:
 
 def check_contestants(names: Sequence[str], dim: int) -> None:
     """Make every policy once, so that errors appear before the first run."""
-    check_made(names, lambda name: contestant(name, dim), known=contestants())
+    check_made(names, lambda name: contestant(name, dim), contestants())
 
 
 def kind(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dyclu import __version__
-from dyclu.sim.runs.jobs import RESULT_VERSION, digest, source_of, weight
+from dyclu.sim.runs.jobs import COSTS, RESULT_VERSION, digest, source_of
 from dyclu.sim.runs.measures import delays
 from dyclu.sim.runs.results import POINTS, Result, Timing, checkpoints
 from dyclu.sim.runs.stream import contestants
@@ -86,7 +86,7 @@ class LastFMJob:
     @property
     def cost(self) -> int:
         """Rough duration relative to other runs; all streams have about the same length."""
-        return weight(contestants.kind(self.policy))
+        return COSTS.get(contestants.kind(self.policy), 1)
 
     def run(self) -> Result:
         """Play the stream and return the result."""

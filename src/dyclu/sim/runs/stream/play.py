@@ -54,19 +54,7 @@ def play_stream(
     progress: Callable[[int], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> StreamRun:
-    """Let a policy serve every event of a stream, and learn from every reward.
-
-    Parameters
-    ----------
-    policy : Policy
-        It learns from the stream.
-    stream : Stream
-        The events.
-    progress : callable or None
-        Called with the number of events served, every `REPORT_EVERY` events and at the end.
-    clock : callable
-        Returns seconds.
-    """
+    """Let a policy serve every event of a stream; `progress` and `clock` are those of `play`."""
     reward, seconds = np.empty(len(stream)), np.empty(len(stream))
     changed = np.empty(len(stream), dtype=np.bool_)
     for event in stream:
@@ -89,7 +77,7 @@ def relative_reward(run: StreamRun, *, against: StreamRun | None = None) -> Floa
     random = _random_choice(run) if against is None else np.cumsum(against.reward)
     if len(random) != len(mine):
         raise ShapeError(
-            f"against has {len(random)} events, expected {len(mine)}; let it serve the same stream"
+            f"against has {len(random)} events, expected {len(mine)}; pass a run on the same stream"
         )
     ratio: FloatArray = np.full(len(mine), np.nan)
     return np.divide(mine, random, out=ratio, where=random > 0)

@@ -24,7 +24,7 @@ from dyclu.sim.runs.stream.largest_norm import LargestNorm
 
 
 @pytest.mark.parametrize("name", contestants())
-def test_nobody_is_told_the_noise(name: str) -> None:
+def test_no_policy_gets_the_noise(name: str) -> None:
     policy = contestant(name, 3, seed=1)
     assert isinstance(policy, Policy)
     assert not {"noise", "width_noise"} & options(name).keys()
@@ -41,7 +41,7 @@ def test_both_widths_can_be_played(name: str) -> None:
     assert (width(name), width(f"{name}-0.3")) == ("Eq. (2)", "0.3")
 
 
-def test_the_others_explore_as_is_said_of_them() -> None:
+def test_other_widths_are_those_of_the_policies() -> None:
     assert set(OTHER_WIDTHS) == {
         name for name in contestants() if width(name) == OTHER_WIDTHS.get(name)
     }
@@ -49,11 +49,11 @@ def test_the_others_explore_as_is_said_of_them() -> None:
     assert "alpha=0.3" in repr(contestant("sclub", 3))
 
 
-def test_who_plays_by_default_can() -> None:
+def test_the_default_policies_can_be_made() -> None:
     check_contestants(CONTESTANTS, 5)
 
 
-def test_who_is_no_listener_is_refused() -> None:
+def test_unknown_policies_and_the_oracle_are_refused() -> None:
     with pytest.raises(OptionError, match=r"oracle cannot play on Last\.fm"):
         contestant("oracle", 3)
     with pytest.raises(OptionError, match=r"is called 'nobody'.*largest-norm.*dyclu-0\.3"):
