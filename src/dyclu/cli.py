@@ -53,7 +53,7 @@ Seeds = Annotated[
     ),
 ]
 Policies = Annotated[
-    str | None, typer.Option(help="Names, or your own as module:Class.", metavar="LIST")
+    str | None, typer.Option(help="Comma-separated names, or module:Class.", metavar="LIST")
 ]
 Jobs = Annotated[
     int | None, typer.Option(help="Number of runs at the same time.", show_default="one per core")
