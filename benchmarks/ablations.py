@@ -101,7 +101,7 @@ VARIANTS: dict[str, Callable[..., Atlas]] = {
 
 
 def _tracker(kind: type[Tracker], policy: Atlas) -> Tracker:
-    told = None if policy._told is None else policy._told**2
+    told = None if policy._known is None else policy._known.variance
     return kind(policy.dim, told=told, certainty=policy.certainty, lag=policy.lag)
 
 

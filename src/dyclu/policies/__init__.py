@@ -24,7 +24,7 @@ from dyclu.policies.sclub import Sclub
 from dyclu.policies.sliding import SlidingLinUCB
 from dyclu.policies.uniform import Uniform
 from dyclu.policy import Policy
-from dyclu.storage import Saved, damaged_on_error, read
+from dyclu.storage import damaged_on_error, read
 
 __all__ = [
     "AdTS",
@@ -57,20 +57,8 @@ _MAKERS: Mapping[str, Callable[..., Policy]] = {
     "atlas": Atlas,
 }
 
-_RESTORERS: Mapping[str, Callable[[Saved], Policy]] = {
-    kind.__name__: kind.restore
-    for kind in (
-        Uniform,
-        LinUCB,
-        DiscountedLinUCB,
-        SlidingLinUCB,
-        DLinUCB,
-        AdTS,
-        Club,
-        Sclub,
-        DyClu,
-        Atlas,
-    )
+_KINDS: Mapping[str, Any] = {
+    maker.__name__: maker for maker in _MAKERS.values() if isinstance(maker, type)
 }
 
 
@@ -102,11 +90,12 @@ def load(path: str | PathLike[str]) -> Policy:
             f"{path} holds an oracle, and the truth is not saved with it; "
             "use Oracle.restore(dyclu.storage.read(path), truth=...)"
         )
-    if saved.kind not in _RESTORERS:
+    if saved.kind not in _KINDS:
         raise ForeignFile(
             f"{path} holds a policy of kind {saved.kind!r}, expected one of "
-            f"{', '.join(_RESTORERS)}; read a policy of your own with dyclu.storage.read, "
+            f"{', '.join(_KINDS)}; read a policy of your own with dyclu.storage.read, "
             "or install the version of dyclu that wrote it"
         )
     with damaged_on_error(path):
-        return _RESTORERS[saved.kind](saved)
+        policy: Policy = _KINDS[saved.kind].restore(saved)
+        return policy

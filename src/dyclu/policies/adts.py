@@ -10,13 +10,12 @@ level in the series of these distances is a change of taste. How we read the pap
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
-from os import PathLike
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dyclu.core.cusum import change_point, p_value
 from dyclu.core.noise import Noise
@@ -25,30 +24,18 @@ from dyclu.core.ridge import solve
 from dyclu.core.stats import Stats
 from dyclu.errors import OptionError
 from dyclu.policies.common import columns
-from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.columns import Columns
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
-from dyclu.policy import Decision, Outcome, described, first_best
-from dyclu.storage import Saved, write
-from dyclu.validation import (
-    FloatArray,
-    User,
-    as_arms,
-    as_context,
-    as_dim,
-    as_positive,
-    as_probability,
-    as_reward,
-    as_user,
-    as_whole,
-)
+from dyclu.policy import Decision, Outcome, first_best
+from dyclu.validation import FloatArray, User, as_dim, as_positive, as_probability, as_whole
 
 NO_ARMS = np.empty(0)
 """Input of the generator for shuffles: no decision has it, so both draw different numbers."""
 
 
-class AdTS(OneByOne, WithoutGroups):
+class AdTS(WithoutGroups, OneByOne):
     """Thompson sampling with a linear model per user, from the observations since a change.
 
     Parameters
@@ -108,13 +95,12 @@ class AdTS(OneByOne, WithoutGroups):
         self._models = RidgeModels(self.dim, ridge=self.ridge)
         self._recent = _Recent(self.dim, 2 * self.window // self.interval, self.series)
 
-    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+    def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose the best arm for a parameter sampled from ``N(θ̂, σ² A_λ⁻¹)``; changes nothing.
 
         `mean` and `width` are mean and standard deviation of the chosen arm's sampled score. The
         probability of an arm has no closed form, so `propensity` is None.
         """
-        user, arms = as_user(user), as_arms(arms, self.dim)
         noise = (self._known or self._models.noise()).deviation
         scores = self._models.scores(user, arms, alpha=noise)
         drawn = self._random.generator(self._clock, arms).standard_normal(self.dim)
@@ -123,9 +109,8 @@ class AdTS(OneByOne, WithoutGroups):
         mean, width = float(scores.mean[best]), float(scores.width[best])
         return Decision(user, best, mean, width, theta=scores.theta, propensity=None)
 
-    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+    def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Add the observation to the user's model; at the end of an interval test for a change."""
-        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         self._clock += 1
         row = self._models.of(user)
         self._recent.make_room(len(self._models))
@@ -138,47 +123,22 @@ class AdTS(OneByOne, WithoutGroups):
         return Outcome(user, changed=in_block + 1 == self.interval and self._changed(row))
 
     @property
-    def users(self) -> tuple[User, ...]:
-        """The users who have a model."""
-        return tuple(self._models.row)
+    def _by_user(self) -> Mapping[User, Any]:
+        return self._models.row
 
-    def forget(self, user: Hashable) -> None:
-        """Remove the user's model, blocks and distances; the number of rewards learnt stays."""
-        user = as_user(user)
-        if user in self._models.row:
-            self._recent.remove(self._models.row[user], len(self._models) - 1)
-            self._models.remove(user)
+    def _forget(self, user: User) -> None:
+        self._recent.remove(self._models.row[user], len(self._models) - 1)
+        self._models.remove(user)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+    def _dump(self) -> tuple[dict[str, Any], Arrays]:
         state, arrays = self._models.dump()
         state |= {"key": self._random.key, "clock": self._clock}
-        arrays |= self._recent.dump(len(self._models))
-        write(path, Saved("AdTS", self._options(), state, arrays))
+        return state, arrays | self._recent.dump(len(self._models))
 
-    @classmethod
-    def restore(cls, saved: Saved) -> AdTS:
-        """Return the policy that was saved."""
-        policy = cls(**saved.options)
-        policy._random, policy._clock = RandomSource(saved.state["key"]), saved.state["clock"]
-        policy._models.fill(saved.state, saved.arrays)
-        policy._recent.fill(len(policy._models), saved.arrays)
-        return policy
-
-    def __repr__(self) -> str:
-        return described("AdTS", self._options())
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            "dim": self.dim,
-            "noise": None if self._known is None else self._known.deviation,
-            "ridge": self.ridge,
-            "window": self.window,
-            "interval": self.interval,
-            "level": self.level,
-            "shuffles": self.shuffles,
-            "series": self.series,
-        }
+    def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
+        self._random, self._clock = RandomSource(state["key"]), state["clock"]
+        self._models.fill(state, arrays)
+        self._recent.fill(len(self._models), arrays)
 
     def _root(self, user: User) -> FloatArray:
         row = self._models.row.get(user)

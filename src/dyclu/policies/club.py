@@ -7,36 +7,24 @@ than the numbers of observations explain. Connected users share one model.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
-from os import PathLike
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dyclu.core.ridge import Scores, pooled_scores
-from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
-from dyclu.policy import Decision, Outcome, choose, described
-from dyclu.storage import Saved, write
-from dyclu.validation import (
-    FloatArray,
-    Ids,
-    User,
-    as_arms,
-    as_context,
-    as_dim,
-    as_positive,
-    as_reward,
-    as_user,
-)
+from dyclu.policy import Decision, Outcome, choose
+from dyclu.validation import FloatArray, Ids, User, as_dim, as_positive
 
 SUMS = "cluster's "
 """Prefix of the names of the clusters' arrays in a saved file."""
 
 
-class Club(OneByOne, WithoutGroups):
+class Club(WithoutGroups, OneByOne):
     """Users with similar estimates share their data. It assumes that users do not change.
 
     Memory is O(d²) per user and one byte per pair of users. A reward costs O(d² + n d), and O(n²)
@@ -77,15 +65,13 @@ class Club(OneByOne, WithoutGroups):
         self._cluster: Ids = np.zeros(0, dtype=np.intp)
         self._edges: NDArray[np.bool_] = np.zeros((0, 0), dtype=np.bool_)
 
-    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+    def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose the arm of the highest upper confidence bound; changes nothing."""
-        user, arms = as_user(user), as_arms(arms, self.dim)
         alpha = self.alpha * math.sqrt(math.log(2 + self._clock))
         return choose(user, self._scores(user, arms, alpha))
 
-    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+    def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Add the observation to the user and their cluster, and remove contradicted edges."""
-        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         self._clock += 1
         row = self._users.row[user] if user in self._users.row else self._enter(user)
         self._users.add(row, x, y)
@@ -106,19 +92,15 @@ class Club(OneByOne, WithoutGroups):
         )
 
     @property
-    def users(self) -> tuple[User, ...]:
-        """The users who have a model."""
-        return tuple(self._users.row)
+    def _by_user(self) -> Mapping[User, Any]:
+        return self._users.row
 
-    def forget(self, user: Hashable) -> None:
+    def _forget(self, user: User) -> None:
         """Remove the user's model, edges and share of their cluster; the count of rounds stays.
 
         Users who were connected only through this one are separated. The last user takes the row of
         the removed one, which is the `segment` of their outcomes.
         """
-        user = as_user(user)
-        if user not in self._users.row:
-            return
         row, last = self._users.row[user], len(self._users) - 1
         self._users.remove(user)
         self._clusters.remove(last)
@@ -129,36 +111,20 @@ class Club(OneByOne, WithoutGroups):
             self._pool(np.arange(last))
             self._separate(0)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+    def _dump(self) -> tuple[dict[str, Any], Arrays]:
         state, users = self._users.dump()
         _, clusters = self._clusters.dump()
         n = len(self._users)
         arrays = {**users, "cluster": self._cluster, "edges": self._edges[:n, :n]}
         arrays |= {SUMS + name: column for name, column in clusters.items()}
-        write(path, Saved("Club", self._options(), {**state, "clock": self._clock}, arrays))
+        return {**state, "clock": self._clock}, arrays
 
-    @classmethod
-    def restore(cls, saved: Saved) -> Club:
-        """Return the policy that was saved."""
-        policy = cls(**saved.options)
-        policy._clock = saved.state["clock"]
-        policy._cluster, policy._edges = saved.arrays["cluster"], saved.arrays["edges"]
-        policy._users.fill(saved.state, saved.arrays)
-        sums = {name.removeprefix(SUMS): array for name, array in saved.arrays.items()}
-        policy._clusters.fill({"keys": list(range(len(policy._users)))}, sums)
-        return policy
-
-    def __repr__(self) -> str:
-        return described("Club", self._options())
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            "dim": self.dim,
-            "ridge": self.ridge,
-            "alpha": self.alpha,
-            "tolerance": self.tolerance,
-        }
+    def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
+        self._clock = state["clock"]
+        self._cluster, self._edges = arrays["cluster"], arrays["edges"]
+        self._users.fill(state, arrays)
+        sums = {name.removeprefix(SUMS): array for name, array in arrays.items()}
+        self._clusters.fill({"keys": list(range(len(self._users)))}, sums)
 
     def _scores(self, user: User, arms: FloatArray, alpha: float) -> Scores:
         row = self._users.row.get(user)

@@ -6,36 +6,23 @@ NeurIPS. It detects no changes; the weight of an observation falls by a constant
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
-from os import PathLike
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dyclu.core.noise import Noise
 from dyclu.core.ridge import solve, ucb
 from dyclu.errors import OptionError
 from dyclu.policies.common import columns
-from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.columns import Columns
 from dyclu.policies.common.plain import WithoutGroups
-from dyclu.policy import Decision, Outcome, choose, described
-from dyclu.storage import Saved, write
-from dyclu.validation import (
-    FloatArray,
-    User,
-    as_arms,
-    as_context,
-    as_dim,
-    as_positive,
-    as_probability,
-    as_reward,
-    as_user,
-)
+from dyclu.policy import Decision, Outcome, choose
+from dyclu.validation import FloatArray, User, as_dim, as_positive, as_probability
 
 
-class DiscountedLinUCB(OneByOne, WithoutGroups):
+class DiscountedLinUCB(WithoutGroups, OneByOne):
     """One linear model per user, with weights that fall exponentially with age.
 
     After t rounds of a user, with the weights ``w_s = γ^(t−s)``,
@@ -97,7 +84,7 @@ class DiscountedLinUCB(OneByOne, WithoutGroups):
         self.ridge = as_positive(ridge, "ridge")
         self.delta = as_probability(delta, "delta")
         self.alpha = None if alpha is None else as_positive(alpha, "alpha")
-        self._known = None if noise is None else Noise.known(noise).deviation
+        self._known = None if noise is None else Noise.known(noise)
         self._row: dict[User, int] = {}
         scalar, vector, matrix = (), (self.dim,), (self.dim, self.dim)
         self._columns: Columns = {
@@ -114,9 +101,8 @@ class DiscountedLinUCB(OneByOne, WithoutGroups):
         }
         columns.create(self, self._columns)
 
-    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+    def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose the arm of the highest upper confidence bound; changes nothing."""
-        user, arms = as_user(user), as_arms(arms, self.dim)
         row = self._row.get(user)
         if row is None:
             blank = np.eye(self.dim) / self.ridge
@@ -124,9 +110,8 @@ class DiscountedLinUCB(OneByOne, WithoutGroups):
         beta = self._beta(float(self._squared_weight[row]))
         return choose(user, ucb(self._theta[row].copy(), self._spread[row], arms, alpha=beta))
 
-    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+    def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Discount the user's observations, and add the new one."""
-        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         row = self._row[user] if user in self._row else self._enter(user)
         # A context of zeros carries no information; it must not discount the others.
         if x.any():
@@ -139,48 +124,25 @@ class DiscountedLinUCB(OneByOne, WithoutGroups):
     def noise(self) -> float:
         """Standard deviation of the noise: as given, or as estimated so far."""
         if self._known is not None:
-            return self._known
+            return self._known.deviation
         n = len(self._row)
         residual, df = float(self._residual[:n].sum()), float(self._df[:n].sum())
         return math.sqrt(max(residual, 0.0) / df) if df else 0.0
 
     @property
-    def users(self) -> tuple[User, ...]:
-        """The users who have a model."""
-        return tuple(self._row)
+    def _by_user(self) -> Mapping[User, Any]:
+        return self._row
 
-    def forget(self, user: Hashable) -> None:
-        """Remove the user's model; nothing of it is kept elsewhere."""
-        user = as_user(user)
-        if user in self._row:
-            columns.remove(self, self._columns, self._row[user], len(self._row) - 1)
-            self._row = columns.without(self._row, user)
+    def _forget(self, user: User) -> None:
+        columns.remove(self, self._columns, self._row[user], len(self._row) - 1)
+        self._row = columns.without(self._row, user)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
-        arrays = columns.dump(self, self._columns, len(self._row))
-        write(path, Saved("DiscountedLinUCB", self._options(), {"users": list(self._row)}, arrays))
+    def _dump(self) -> tuple[dict[str, Any], Arrays]:
+        return {"users": list(self._row)}, columns.dump(self, self._columns, len(self._row))
 
-    @classmethod
-    def restore(cls, saved: Saved) -> DiscountedLinUCB:
-        """Return the policy that was saved."""
-        policy = cls(**saved.options)
-        policy._row = {user: row for row, user in enumerate(saved.state["users"])}
-        columns.fill(policy, policy._columns, len(policy._row), saved.arrays)
-        return policy
-
-    def __repr__(self) -> str:
-        return described("DiscountedLinUCB", self._options())
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            "dim": self.dim,
-            "discount": self.discount,
-            "noise": self._known,
-            "ridge": self.ridge,
-            "delta": self.delta,
-            "alpha": self.alpha,
-        }
+    def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
+        self._row = {user: row for row, user in enumerate(state["users"])}
+        columns.fill(self, self._columns, len(self._row), arrays)
 
     def _beta(self, squared_weight: float) -> float:
         if self.alpha is not None:

@@ -10,35 +10,30 @@ new one is added; a slave that errs even more often is discarded. How we read th
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
-from os import PathLike
 from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dyclu.core.noise import Noise, kept_variance
 from dyclu.core.theory import exploration
 from dyclu.errors import OptionError
 from dyclu.policies.common import columns
-from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.columns import Columns
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
-from dyclu.policy import Decision, Outcome, choose, described, no_ids
-from dyclu.storage import Saved, write
+from dyclu.policy import Decision, Outcome, choose, no_ids
 from dyclu.validation import (
     FloatArray,
     Ids,
     User,
-    as_arms,
-    as_context,
     as_dim,
     as_positive,
     as_probability,
-    as_reward,
     as_user,
     as_whole,
 )
@@ -50,7 +45,7 @@ NOBODY = -1
 """Key for users without a slave: no model has it, so that an empty model answers."""
 
 
-class DLinUCB(OneByOne, WithoutGroups):
+class DLinUCB(WithoutGroups, OneByOne):
     """A pool of linear models per user; the one that errs least chooses the arm.
 
     As in the paper, rewards are ``xᵀθ`` plus noise with ‖θ‖ ≤ 1; scale them if necessary.
@@ -115,18 +110,16 @@ class DLinUCB(OneByOne, WithoutGroups):
         self._slaves = _Slaves(self.dim, self.ridge, self.window, self.window_delta)
         self._errors = _AcceptedErrors()
 
-    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+    def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose the arm of the highest upper confidence bound of one slave; changes nothing."""
-        user, arms = as_user(user), as_arms(arms, self.dim)
         slaves = self._slaves
         row = slaves.serving(user) if user in slaves.pool else NOBODY
         count = 0 if row == NOBODY else int(slaves.models.count[row])
         alpha = self._alpha(count, self._noise())
         return choose(user, slaves.models.scores(row, arms, alpha=alpha))
 
-    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+    def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Update all slaves of the user with the reward; add and discard slaves."""
-        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         slaves, noise = self._slaves, self._noise()
         if user not in slaves.pool:
             slaves.create(user)
@@ -154,47 +147,25 @@ class DLinUCB(OneByOne, WithoutGroups):
         return self._noise().deviation
 
     @property
-    def users(self) -> tuple[User, ...]:
-        """The users who have slaves."""
-        return tuple(self._slaves.pool)
+    def _by_user(self) -> Mapping[User, Any]:
+        return self._slaves.pool
 
-    def forget(self, user: Hashable) -> None:
+    def _forget(self, user: User) -> None:
         """Remove the user's slaves; their errors stay in the estimate of the noise."""
-        self._slaves.remove(as_user(user))
+        self._slaves.remove(user)
 
     def slaves(self, user: Hashable) -> tuple[int, ...]:
         """Return the ids of the user's slaves, oldest first."""
         rows = self._slaves.pool.get(as_user(user), no_ids())
         return tuple(self._slaves.id[rows].tolist())
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+    def _dump(self) -> tuple[dict[str, Any], Arrays]:
         state, arrays = self._slaves.dump()
-        state["foreseen"] = asdict(self._errors)
-        write(path, Saved("DLinUCB", self._options(), state, arrays))
+        return state | {"foreseen": asdict(self._errors)}, arrays
 
-    @classmethod
-    def restore(cls, saved: Saved) -> DLinUCB:
-        """Return the policy that was saved."""
-        policy = cls(**saved.options)
-        policy._slaves.fill(saved.state, saved.arrays)
-        policy._errors = _AcceptedErrors(**saved.state["foreseen"])
-        return policy
-
-    def __repr__(self) -> str:
-        return described("DLinUCB", self._options())
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            "dim": self.dim,
-            "noise": None if self._known is None else self._known.deviation,
-            "width_noise": self.width_noise,
-            "ridge": self.ridge,
-            "error_level": self.error_level,
-            "creation_level": self.creation_level,
-            "window": self.window,
-            "window_delta": self.window_delta,
-        }
+    def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
+        self._slaves.fill(state, arrays)
+        self._errors = _AcceptedErrors(**state["foreseen"])
 
     def _noise(self) -> Noise:
         return self._known or self._errors.noise()
@@ -300,10 +271,9 @@ class _Slaves:
         self.pool[user] = rows[~bad]
 
     def remove(self, user: User) -> None:
-        """Remove a user and all their slaves, if they have any."""
-        if user in self.pool:
-            self.discard(user, np.ones(len(self.pool[user]), dtype=np.bool_))
-            del self.pool[user]
+        """Remove a user and all their slaves."""
+        self.discard(user, np.ones(len(self.pool[user]), dtype=np.bool_))
+        del self.pool[user]
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: a dict for JSON, and arrays."""

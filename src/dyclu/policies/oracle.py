@@ -7,38 +7,25 @@ cost of not knowing which users are alike and when they change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from os import PathLike
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dyclu.core.noise import Noise
 from dyclu.core.theory import exploration
 from dyclu.errors import KindError
-from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
-from dyclu.policy import Decision, Outcome, choose, described
-from dyclu.storage import Saved, write
-from dyclu.validation import (
-    User,
-    as_arms,
-    as_context,
-    as_dim,
-    as_positive,
-    as_probability,
-    as_reward,
-    as_user,
-    as_whole,
-)
+from dyclu.policy import Decision, Outcome, choose
+from dyclu.validation import FloatArray, User, as_dim, as_positive, as_probability, as_whole
 
 Truth = Callable[[User, int], int]
 """Takes a user and the number of their rewards so far; returns the parameter they follow now."""
 
 
-class Oracle(OneByOne, WithoutGroups):
+class Oracle(WithoutGroups, OneByOne):
     """One linear model per unique parameter, with the knowledge of who follows which one.
 
     Parameters
@@ -47,7 +34,8 @@ class Oracle(OneByOne, WithoutGroups):
         Number of features of a context.
     truth : callable
         ``truth(user, time)`` is the index of the parameter that the user follows in their own round
-        `time`, counted from 0. It is called repeatedly, and must always return the same.
+        `time`, counted from 0. It is called repeatedly, and must always return the same. A file
+        holds no code: pass the truth again to `restore`.
     alpha : float or None
         A constant width factor; None takes the one of Eq. (2), which grows with the data.
     noise : float or None
@@ -91,54 +79,34 @@ class Oracle(OneByOne, WithoutGroups):
         self._models = RidgeModels(self.dim, ridge=self.ridge)
         self._time: dict[User, int] = {}
 
-    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+    def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose the arm of the highest upper confidence bound; changes nothing."""
-        user, arms = as_user(user), as_arms(arms, self.dim)
         parameter = self._parameter(user)
         return choose(user, self._models.scores(parameter, arms, alpha=self._alpha(parameter)))
 
-    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+    def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Add the observation to the model of the user's parameter."""
-        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         parameter = self._parameter(user)
         self._models.add(self._models.of(parameter), x, y)
         self._time[user] = self._time.get(user, 0) + 1
         return Outcome(user, segment=parameter, neighbours=np.array([parameter], dtype=np.intp))
 
     @property
-    def users(self) -> tuple[User, ...]:
-        """The users who have learnt; their rounds are counted."""
-        return tuple(self._time)
+    def _by_user(self) -> Mapping[User, Any]:
+        return self._time
 
-    def forget(self, user: Hashable) -> None:
+    def _forget(self, user: User) -> None:
         """Start the user's rounds again at 0; the models keep their observations."""
-        self._time.pop(as_user(user), None)
+        del self._time[user]
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the state to a file, without the truth: see `restore`."""
+    def _dump(self) -> tuple[dict[str, Any], Arrays]:
         state, arrays = self._models.dump()
         state["time"] = [[user, time] for user, time in self._time.items()]
-        write(path, Saved("Oracle", self._options(), state, arrays))
+        return state, arrays
 
-    @classmethod
-    def restore(cls, saved: Saved, *, truth: Truth) -> Oracle:
-        """Return the policy that was saved; a file holds no code, so pass the truth again."""
-        policy = cls(truth=truth, **saved.options)
-        policy._models.fill(saved.state, saved.arrays)
-        policy._time = dict(saved.state["time"])
-        return policy
-
-    def __repr__(self) -> str:
-        return described("Oracle", self._options())
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            "dim": self.dim,
-            "alpha": self.alpha,
-            "noise": None if self._known is None else self._known.deviation,
-            "ridge": self.ridge,
-            "delta": self.delta,
-        }
+    def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
+        self._models.fill(state, arrays)
+        self._time = dict(state["time"])
 
     def _parameter(self, user: User) -> int:
         return as_whole(self._truth(user, self._time.get(user, 0)), "truth", least=0)
@@ -146,7 +114,5 @@ class Oracle(OneByOne, WithoutGroups):
     def _alpha(self, parameter: int) -> float:
         if self.alpha is not None:
             return self.alpha
-        row = self._models.row.get(parameter)
-        count = 0 if row is None else int(self._models.count[row])
-        noise = (self._known or self._models.noise()).deviation
+        count, noise = self._models.held(parameter), (self._known or self._models.noise()).deviation
         return exploration(count, self.dim, noise=noise, ridge=self.ridge, delta=self.delta)

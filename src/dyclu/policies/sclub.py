@@ -7,31 +7,19 @@ clusters merge. Both are judged by the estimates and by how frequently users com
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
-from os import PathLike
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dyclu.policies.common import columns
-from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.columns import Columns
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
-from dyclu.policy import Decision, Outcome, choose, described, no_ids
-from dyclu.storage import Saved, write
-from dyclu.validation import (
-    FloatArray,
-    Ids,
-    User,
-    as_arms,
-    as_context,
-    as_dim,
-    as_positive,
-    as_reward,
-    as_user,
-)
+from dyclu.policy import Decision, Outcome, choose, no_ids
+from dyclu.validation import FloatArray, Ids, User, as_dim, as_positive
 
 FIRST = 0
 """Id of the cluster in which users start. It is never empty if there are users."""
@@ -40,7 +28,7 @@ SUMS = "cluster's "
 """Prefix of the names of the clusters' arrays in a saved file."""
 
 
-class Sclub(OneByOne, WithoutGroups):
+class Sclub(WithoutGroups, OneByOne):
     """Similar users share their data, in clusters that split and merge. It assumes no changes.
 
     Rounds are grouped into phases of 2, 4, 8, … rounds. At the start of a phase every cluster's
@@ -106,16 +94,14 @@ class Sclub(OneByOne, WithoutGroups):
         }
         columns.create(self, self._columns)
 
-    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+    def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose the arm of the highest upper confidence bound; changes nothing."""
-        user, arms = as_user(user), as_arms(arms, self.dim)
         row = self._users.row.get(user)
         id = FIRST if row is None else int(self._cluster[row])
         return choose(user, self._sums.scores(id, arms, alpha=self.alpha))
 
-    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+    def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Add the observation to the user and their cluster, then split and merge."""
-        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         row = self._users.row[user] if user in self._users.row else self._enter(user)
         if (self._clock + 2).bit_count() == 1:
             self._begin_phase()
@@ -136,18 +122,14 @@ class Sclub(OneByOne, WithoutGroups):
         return tuple(tuple(names[row] for row in self._members(id)) for id in ids)
 
     @property
-    def users(self) -> tuple[User, ...]:
-        """The users who have a model."""
-        return tuple(self._users.row)
+    def _by_user(self) -> Mapping[User, Any]:
+        return self._users.row
 
-    def forget(self, user: Hashable) -> None:
+    def _forget(self, user: User) -> None:
         """Remove the user's model and their share of their cluster; the count of rounds stays.
 
         The last user takes the row of the removed one, which is the `segment` of their outcomes.
         """
-        user = as_user(user)
-        if user not in self._users.row:
-            return
         row, last = self._users.row[user], len(self._users) - 1
         left = int(self._cluster[row])
         self._users.remove(user)
@@ -165,36 +147,19 @@ class Sclub(OneByOne, WithoutGroups):
         for id in np.flatnonzero(ids == left).tolist():
             self._note(id)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+    def _dump(self) -> tuple[dict[str, Any], Arrays]:
         state, users = self._users.dump()
         _, sums = self._sums.dump()
         arrays = {**users, **columns.dump(self, self._columns, len(self._users))}
         arrays |= {SUMS + name: column for name, column in sums.items()}
-        write(path, Saved("Sclub", self._options(), {**state, "clock": self._clock}, arrays))
+        return {**state, "clock": self._clock}, arrays
 
-    @classmethod
-    def restore(cls, saved: Saved) -> Sclub:
-        """Return the policy that was saved."""
-        policy = cls(**saved.options)
-        policy._clock = saved.state["clock"]
-        policy._users.fill(saved.state, saved.arrays)
-        columns.fill(policy, policy._columns, len(policy._users), saved.arrays)
-        sums = {name.removeprefix(SUMS): array for name, array in saved.arrays.items()}
-        policy._sums.fill({"keys": list(range(len(policy._users)))}, sums)
-        return policy
-
-    def __repr__(self) -> str:
-        return described("Sclub", self._options())
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            "dim": self.dim,
-            "ridge": self.ridge,
-            "alpha": self.alpha,
-            "tolerance": self.tolerance,
-            "frequency_tolerance": self.frequency_tolerance,
-        }
+    def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
+        self._clock = state["clock"]
+        self._users.fill(state, arrays)
+        columns.fill(self, self._columns, len(self._users), arrays)
+        sums = {name.removeprefix(SUMS): array for name, array in arrays.items()}
+        self._sums.fill({"keys": list(range(len(self._users)))}, sums)
 
     def _enter(self, user: User) -> int:
         """Add a new user to the first cluster."""

@@ -6,40 +6,27 @@ It detects no changes; only the last observations of each user count.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
-from os import PathLike
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dyclu.core.noise import Noise
 from dyclu.core.ridge import solve, ucb
 from dyclu.policies.common import columns
-from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.columns import Columns
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import REFRESH
-from dyclu.policy import Decision, Outcome, choose, described
-from dyclu.storage import Saved, write
-from dyclu.validation import (
-    FloatArray,
-    User,
-    as_arms,
-    as_context,
-    as_dim,
-    as_positive,
-    as_probability,
-    as_reward,
-    as_user,
-    as_whole,
-)
+from dyclu.policy import Decision, Outcome, choose
+from dyclu.validation import FloatArray, User, as_dim, as_positive, as_probability, as_whole
 
 MAX_LEVERAGE = 1e3
 """Largest xᵀA_λ⁻¹x at which a rank-one update is accurate enough; its digits are lost."""
 
 
-class SlidingLinUCB(OneByOne, WithoutGroups):
+class SlidingLinUCB(WithoutGroups, OneByOne):
     """One linear model per user, from the user's last observations only.
 
     Ridge regression on the last `window` observations of each user. It stores these observations in
@@ -103,9 +90,8 @@ class SlidingLinUCB(OneByOne, WithoutGroups):
         }
         columns.create(self, self._columns)
 
-    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+    def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose the arm of the highest upper confidence bound; changes nothing."""
-        user, arms = as_user(user), as_arms(arms, self.dim)
         row = self._row.get(user)
         if row is None:
             theta, inverse = np.zeros(self.dim), np.eye(self.dim) / self.ridge
@@ -113,9 +99,8 @@ class SlidingLinUCB(OneByOne, WithoutGroups):
             theta, inverse = self._theta[row].copy(), self._inverse[row]
         return choose(user, ucb(theta, inverse, arms, alpha=self._alpha()))
 
-    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+    def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Add the observation; if the window is full, it replaces the oldest one."""
-        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         row = self._row[user] if user in self._row else self._enter(user)
         # A context of zeros carries no information; it must not replace one that does.
         if x.any():
@@ -134,53 +119,31 @@ class SlidingLinUCB(OneByOne, WithoutGroups):
         return Noise.estimated(max(0.0, energy - explained), energy, count, count).deviation
 
     @property
-    def users(self) -> tuple[User, ...]:
-        """The users who have a window."""
-        return tuple(self._row)
+    def _by_user(self) -> Mapping[User, Any]:
+        return self._row
 
-    def forget(self, user: Hashable) -> None:
-        """Remove the user's window and model; nothing of them is kept elsewhere."""
-        user = as_user(user)
-        if user in self._row:
-            row = self._row[user]
-            columns.remove(self, self._columns, row, len(self._row) - 1)
-            self._rings[row] = self._rings[-1]
-            self._rings.pop()
-            self._row = columns.without(self._row, user)
+    def _forget(self, user: User) -> None:
+        row = self._row[user]
+        columns.remove(self, self._columns, row, len(self._row) - 1)
+        self._rings[row] = self._rings[-1]
+        self._rings.pop()
+        self._row = columns.without(self._row, user)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+    def _dump(self) -> tuple[dict[str, Any], Arrays]:
         arrays = columns.dump(self, self._columns, len(self._row))
         held = [self._held(row) for row in self._row.values()]
         arrays["held"] = np.concatenate([np.empty((0, self.dim + 1)), *held])
-        write(path, Saved("SlidingLinUCB", self._options(), {"users": list(self._row)}, arrays))
+        return {"users": list(self._row)}, arrays
 
-    @classmethod
-    def restore(cls, saved: Saved) -> SlidingLinUCB:
-        """Return the policy that was saved."""
-        policy = cls(**saved.options)
-        for user in saved.state["users"]:
-            policy._enter(user)
-        columns.fill(policy, policy._columns, len(policy._row), saved.arrays)
+    def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
+        for user in state["users"]:
+            self._enter(user)
+        columns.fill(self, self._columns, len(self._row), arrays)
         start = 0
-        for row in policy._row.values():
-            held = policy._held(row)
-            held[:] = saved.arrays["held"][start : start + len(held)]
+        for row in self._row.values():
+            held = self._held(row)
+            held[:] = arrays["held"][start : start + len(held)]
             start += len(held)
-        return policy
-
-    def __repr__(self) -> str:
-        return described("SlidingLinUCB", self._options())
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            "dim": self.dim,
-            "window": self.window,
-            "noise": None if self._known is None else self._known.deviation,
-            "ridge": self.ridge,
-            "delta": self.delta,
-            "alpha": self.alpha,
-        }
 
     def _alpha(self) -> float:
         if self.alpha is not None:

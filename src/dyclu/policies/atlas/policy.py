@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
-from os import PathLike
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dyclu import kernels
 from dyclu.core.evidence import Prior
+from dyclu.core.noise import Noise
 from dyclu.policies.atlas.stream import StreamStatistics
 from dyclu.policies.atlas.tastes import NEW
 from dyclu.policies.atlas.tracker import Tracker
 from dyclu.policies.atlas.users import NONE
+from dyclu.policies.common.base import Arrays, PolicyBase
 from dyclu.policies.common.batches import Decisions, Outcomes
-from dyclu.policy import Change, Decision, Location, Model, Outcome, described, optimistic
-from dyclu.storage import Saved, write
+from dyclu.policy import Change, Decision, Location, Model, Outcome, optimistic
 from dyclu.validation import (
     SMALLEST,
     FloatArray,
     User,
-    as_arms,
-    as_context,
-    as_contexts,
     as_dim,
     as_positive,
     as_probability,
-    as_reward,
-    as_rewards,
-    as_tables,
     as_user,
-    as_users,
     as_whole,
 )
 
@@ -44,7 +36,7 @@ LONGEST_LAG = 1000
 """Most rewards that may wait: each is kept, for every user."""
 
 
-class Atlas:
+class Atlas(PolicyBase):
     """Keeps the distinct tastes of a population, and says of each user where among them they are.
 
     A user begins *on probation*: after each reward their segment is put where the evidence is
@@ -99,29 +91,20 @@ class Atlas:
         self.alpha = as_positive(alpha, "alpha")
         self.certainty = as_probability(certainty, "certainty")
         self.lag = as_whole(lag, "lag", least=0, most=LONGEST_LAG)
-        self._told = None if noise is None else as_positive(noise, "noise")
-        told = None if self._told is None else self._told**2
+        self._known = None if noise is None else Noise.known(noise)
+        told = None if self._known is None else self._known.variance
         self._tracker = Tracker(self.dim, told=told, certainty=self.certainty, lag=self.lag)
         self._bold = max(BOLD / self.alpha, 1.0)
         self._moves: list[Change] = []
         self._told_moves: tuple[Change, ...] = ()
 
-    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+    def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose an arm by the models the user may be on, as far as each is believed in."""
-        return self._choose(as_user(user), as_arms(arms, self.dim))
-
-    def _choose(self, user: User, arms: FloatArray) -> Decision:
         theta, inverse, beyond = self._tracker.view(self._tracker.users.row.get(user, NONE))
         alpha = self.alpha * self.noise
         return optimistic(user, theta, inverse, arms, alpha=alpha, beyond=beyond, bold=self._bold)
 
-    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        """Take in the reward of the chosen context."""
-        user, x, y = (
-            as_user(user),
-            as_context(context, self.dim, zero_tiny=False),
-            as_reward(reward),
-        )
+    def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         return Outcome(user, *self._take_in(user, x, y))
 
     def _take_in(self, user: User, x: FloatArray, y: float) -> tuple[bool, bool]:
@@ -141,33 +124,25 @@ class Atlas:
             self._moves.append(Change(user, tracker.clock, *tracker.moved))
         return surprised, changed
 
-    def decide_many(self, users: Iterable[Hashable], arms: ArrayLike) -> Decisions:
-        """Choose one row of each table of `arms` (n, K, dim), for n users; changes nothing."""
-        names = as_users(users)
-        tables = as_tables(arms, len(names), self.dim)
-        homes = self._tracker.homes(names)
-        answer, sure = Decisions.blank(names), np.flatnonzero(homes != NONE)
+    def _decide_many(self, users: list[User], arms: FloatArray) -> Decisions:
+        homes = self._tracker.homes(users)
+        answer, sure = Decisions.blank(users), np.flatnonzero(homes != NONE)
         answer.arm[sure], answer.mean[sure], answer.width[sure] = self._tracker.models.choose_many(
             homes[sure],
-            tables[sure],
+            arms[sure],
             alpha=self.alpha * self.noise,
             beyond=self._tracker.untried,
             bold=self._bold,
         )
         for i in np.flatnonzero(homes == NONE).tolist():
-            one = self._choose(names[i], tables[i])
+            one = self._decide(users[i], arms[i])
             answer.arm[i], answer.mean[i], answer.width[i] = one.arm, one.mean, one.width
         return answer
 
-    def learn_many(
-        self, users: Iterable[Hashable], contexts: ArrayLike, rewards: ArrayLike
-    ) -> Outcomes:
-        """Take in the rewards (n,) of the chosen contexts (n, dim), in their order."""
-        names = as_users(users)
-        table, values = as_contexts(contexts, len(names), self.dim), as_rewards(rewards, len(names))
-        answer = Outcomes.uneventful(names)
-        for i, (user, x, y) in enumerate(zip(names, table, values.tolist(), strict=True)):
-            answer.surprised[i], answer.changed[i] = self._take_in(user, x, y)
+    def _learn_many(self, users: list[User], X: FloatArray, y: FloatArray) -> Outcomes:
+        answer = Outcomes.uneventful(users)
+        for i, observation in enumerate(zip(users, X, y.tolist(), strict=True)):
+            answer.surprised[i], answer.changed[i] = self._take_in(*observation)
         return answer
 
     @property
@@ -179,9 +154,8 @@ class Atlas:
         return math.sqrt(self._tracker.models.prior.noise_variance)
 
     @property
-    def users(self) -> tuple[User, ...]:
-        """The users who have learnt."""
-        return tuple(self._tracker.users.row)
+    def _by_user(self) -> Mapping[User, Any]:
+        return self._tracker.users.row
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -228,7 +202,7 @@ class Atlas:
             float(weight[NEW]),
         )
 
-    def forget(self, user: Hashable) -> None:
+    def _forget(self, user: User) -> None:
         """Remove a user: name, belief and observations, and their share of the model they are on.
 
         Of a located user that share is known by its count and by what the model left unexplained;
@@ -236,17 +210,12 @@ class Atlas:
         they are suspected of having left. What models they were on before that have taken in stays,
         and so does what was learnt of the noise and the prior.
         """
-        user = as_user(user)
-        row = self._tracker.users.row.get(user, NONE)
-        if row == NONE:
-            return
-        self._tracker.forget(row)
+        self._tracker.forget(self._tracker.users.row[user])
         self._moves = [move for move in self._moves if move.user != user]
         self._told_moves = ()
         self._tracker.users.dismiss(user)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
+    def _dump(self) -> tuple[dict[str, Any], Arrays]:
         models, model_arrays = self._tracker.models.dump()
         users, user_arrays = self._tracker.users.dump()
         prior = self._tracker.models.prior
@@ -262,31 +231,15 @@ class Atlas:
         }
         arrays = {f"model_{name}": array for name, array in model_arrays.items()}
         arrays |= {f"user_{name}": array for name, array in user_arrays.items()}
-        write(path, Saved("Atlas", self._options(), state, arrays | {"mean": prior.mean}))
+        return state, arrays | {"mean": prior.mean}
 
-    @classmethod
-    def restore(cls, saved: Saved) -> Atlas:
-        """Return the policy that was saved."""
-        policy, state, arrays = cls(**saved.options), saved.state, saved.arrays
+    def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
         prior = Prior(arrays["mean"], state["spread"], state["noise"])
-        policy._tracker.stream = StreamStatistics(**state["rates"])
-        policy._tracker.models.fill(state["models"], _part(arrays, "model_"), prior)
-        policy._tracker.users.fill(state["users"], _part(arrays, "user_"))
-        policy._tracker.clock, policy._tracker.retune_at = state["clock"], state["retune_at"]
-        policy._moves = [Change(*move) for move in state["moves"]]
-        return policy
-
-    def __repr__(self) -> str:
-        return described("Atlas", self._options())
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            "dim": self.dim,
-            "noise": self._told,
-            "alpha": self.alpha,
-            "certainty": self.certainty,
-            "lag": self.lag,
-        }
+        self._tracker.stream = StreamStatistics(**state["rates"])
+        self._tracker.models.fill(state["models"], _part(arrays, "model_"), prior)
+        self._tracker.users.fill(state["users"], _part(arrays, "user_"))
+        self._tracker.clock, self._tracker.retune_at = state["clock"], state["retune_at"]
+        self._moves = [Change(*move) for move in state["moves"]]
 
 
 def _part(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:

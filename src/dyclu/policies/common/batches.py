@@ -15,15 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dyclu.policy import Decision, Outcome, Policy
-from dyclu.validation import (
-    FloatArray,
-    Ids,
-    User,
-    as_contexts,
-    as_rewards,
-    as_tables,
-    as_users,
-)
+from dyclu.validation import FloatArray, Ids, User
 
 NO_SEGMENT = -1
 """Value of `Outcomes.segment` where a policy keeps no segments."""
@@ -123,33 +115,3 @@ class BatchPolicy(Policy, Protocol):
     ) -> Outcomes:
         """Learn from the rewards (n,) of the chosen contexts (n, dim), in their order."""
         ...
-
-
-class OneByOne:
-    """Adds `decide_many` and `learn_many` to a policy, as loops over `decide` and `learn`.
-
-    Examples
-    --------
-    >>> from dyclu import DyClu
-    >>> policy = DyClu(2)
-    >>> policy.learn_many(["ana", "ben"], [[1.0, 0.0], [0.0, 1.0]], [1.0, 0.5]).segment
-    array([0, 1])
-    >>> policy.decide_many(["ana", "ben"], [[[1.0, 0.0], [0.0, 1.0]]] * 2).arm
-    array([1, 0])
-    """
-
-    __slots__ = ()
-
-    def decide_many(self: Policy, users: Iterable[Hashable], arms: ArrayLike) -> Decisions:
-        """Choose one row of each table of `arms` (n, K, dim), for n users; changes nothing."""
-        names = as_users(users)
-        tables = as_tables(arms, len(names), self.dim)
-        return Decisions.of(map(self.decide, names, tables))
-
-    def learn_many(
-        self: Policy, users: Iterable[Hashable], contexts: ArrayLike, rewards: ArrayLike
-    ) -> Outcomes:
-        """Learn from the rewards (n,) of the chosen contexts (n, dim), in their order."""
-        names = as_users(users)
-        table, values = as_contexts(contexts, len(names), self.dim), as_rewards(rewards, len(names))
-        return Outcomes.of(map(self.learn, names, table, values))

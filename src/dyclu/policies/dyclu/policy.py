@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from os import PathLike
+from collections.abc import Hashable, Mapping
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dyclu.core.homogeneity import critical_units
 from dyclu.core.noise import Noise
 from dyclu.core.ridge import pooled_scores
 from dyclu.core.theory import exploration
-from dyclu.policies.common.batches import OneByOne
+from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.dyclu.alarm import Alarm
 from dyclu.policies.dyclu.neighbours import neighbours
 from dyclu.policies.dyclu.segments import Segment, SegmentTable
-from dyclu.policy import (
-    Change,
-    Decision,
-    Location,
-    Model,
-    Outcome,
-    SegmentSummary,
-    choose,
-    described,
-)
-from dyclu.storage import Saved, write
+from dyclu.policy import Change, Decision, Location, Model, Outcome, SegmentSummary, choose
 from dyclu.validation import (
+    FloatArray,
     Ids,
     User,
-    as_arms,
-    as_context,
     as_dim,
     as_positive,
     as_probability,
-    as_reward,
     as_user,
     as_whole,
 )
@@ -111,23 +97,19 @@ class DyClu(OneByOne):
         self.neighbour_level = as_probability(neighbour_level, "neighbour_level")
         self.archive = _as_archive(archive)
         self._known = None if noise is None else Noise.known(noise)
-        self._alarm = Alarm(
-            self.change_level,
-            as_whole(window, "window", least=1),
-            as_probability(window_delta, "window_delta"),
-        )
+        self.window = as_whole(window, "window", least=1)
+        self.window_delta = as_probability(window_delta, "window_delta")
+        self._alarm = Alarm(self.change_level, self.window, self.window_delta)
         self._table = SegmentTable(self.dim, **self._table_options())
 
-    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+    def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose an arm for the user from the sum of their neighbours' data; changes nothing."""
-        user, arms = as_user(user), as_arms(arms, self.dim)
         gram, moment, _, count = self._table.pooled(user)
         alpha = self._alpha(count)
         return choose(user, pooled_scores(gram, moment, arms, ridge=self.ridge, alpha=alpha))
 
-    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+    def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Learn from the reward of the chosen context."""
-        user, x, y = as_user(user), as_context(context, self.dim), as_reward(reward)
         table = self._table
         mine = table.open[user] if user in table.open else table.start(user)
 
@@ -160,11 +142,6 @@ class DyClu(OneByOne):
         return self._noise().deviation
 
     @property
-    def window_delta(self) -> float:
-        """Probability of a false alarm at a given time."""
-        return self._alarm.delta
-
-    @property
     def table(self) -> SegmentTable:
         """All segments as they are stored, stacked in arrays; read it, never write to it."""
         return self._table
@@ -175,9 +152,8 @@ class DyClu(OneByOne):
         return tuple(self._table[int(row)] for row in self._table.by_id())
 
     @property
-    def users(self) -> tuple[User, ...]:
-        """The users who have an open segment: all who have learnt."""
-        return tuple(self._table.open)
+    def _by_user(self) -> Mapping[User, Any]:
+        return self._table.open
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -211,36 +187,23 @@ class DyClu(OneByOne):
             neighbours=near,
         )
 
-    def forget(self, user: Hashable) -> None:
+    def _forget(self, user: User) -> None:
         """Remove the user's segments and changes; the estimate of the noise keeps their errors.
 
         If closed segments are folded (`archive`), observations stay or go with the segment to which
         they were added, whichever user it belongs to.
         """
-        user = as_user(user)
-        if user in self._table.open:
-            self._table = self._table.without(user)
+        self._table = self._table.without(user)
 
     def neighbours(self, user: Hashable) -> tuple[int, ...]:
         """Return the ids of the segments from which the user's next decision is made."""
         return tuple(self._table.ids(self._table.around(as_user(user))).tolist())
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
-        state, arrays = self._table.dump()
-        write(path, Saved("DyClu", self._options(), state, arrays))
+    def _dump(self) -> tuple[dict[str, Any], Arrays]:
+        return self._table.dump()
 
-    @classmethod
-    def restore(cls, saved: Saved) -> DyClu:
-        """Return the policy that was saved."""
-        policy = cls(**saved.options)
-        policy._table = SegmentTable.restored(
-            policy.dim, saved.state, saved.arrays, **policy._table_options()
-        )
-        return policy
-
-    def __repr__(self) -> str:
-        return described("DyClu", self._options())
+    def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
+        self._table = SegmentTable.restored(self.dim, state, arrays, **self._table_options())
 
     def _model(self, rows: Ids) -> Model:
         table, first = self._table, int(rows[0])
@@ -253,22 +216,8 @@ class DyClu(OneByOne):
             visited=int(table.compared[rows].max()),
         )
 
-    def _options(self) -> dict[str, Any]:
-        return {
-            "dim": self.dim,
-            "noise": None if self._known is None else self._known.deviation,
-            "ridge": self.ridge,
-            "delta": self.delta,
-            "alpha": self.alpha,
-            "window": self._alarm.window,
-            "window_delta": self._alarm.delta,
-            "change_level": self.change_level,
-            "neighbour_level": self.neighbour_level,
-            "archive": self.archive,
-        }
-
     def _table_options(self) -> dict[str, Any]:
-        return {"folding": self.archive != ALL, "certainty": 1.0 - self._alarm.delta}
+        return {"folding": self.archive != ALL, "certainty": 1.0 - self.window_delta}
 
     def _alpha(self, count: int) -> float:
         if self.alpha is not None:
