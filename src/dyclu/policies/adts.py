@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from dyclu.core.cusum import change_point, p_value
 from dyclu.core.noise import Noise
@@ -25,7 +24,6 @@ from dyclu.core.stats import Stats
 from dyclu.errors import OptionError
 from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
-from dyclu.policies.common.columns import Columns
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
 from dyclu.policy import Decision, Outcome, first_best
@@ -113,7 +111,7 @@ class AdTS(WithoutGroups, OneByOne):
         """Add the observation to the user's model; at the end of an interval test for a change."""
         self._clock += 1
         row = self._models.of(user)
-        self._recent.make_room(len(self._models))
+        columns.make_room(self._recent, self._recent.columns, len(self._models))
         if not x.any():
             # No taste explains the reward of a context of zeros, and no change of taste either.
             return Outcome(user)
@@ -127,18 +125,20 @@ class AdTS(WithoutGroups, OneByOne):
         return self._models.row
 
     def _forget(self, user: User) -> None:
-        self._recent.remove(self._models.row[user], len(self._models) - 1)
+        row, last = self._models.row[user], len(self._models) - 1
+        columns.remove(self._recent, self._recent.columns, row, last)
         self._models.remove(user)
 
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
         state, arrays = self._models.dump()
         state |= {"key": self._random.key, "clock": self._clock}
-        return state, arrays | self._recent.dump(len(self._models))
+        recent = columns.dump(self._recent, self._recent.columns, len(self._models))
+        return state, arrays | recent
 
     def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
         self._random, self._clock = RandomSource(state["key"]), state["clock"]
         self._models.fill(state, arrays)
-        self._recent.fill(len(self._models), arrays)
+        columns.fill(self._recent, self._recent.columns, len(self._models), arrays)
 
     def _root(self, user: User) -> FloatArray:
         row = self._models.row.get(user)
@@ -227,25 +227,13 @@ class _Recent:
         Number of distances since the last change; the latest `series` of them are kept.
     """
 
-    block_gram: FloatArray
-    block_moment: FloatArray
-    block_energy: FloatArray
-    distances: FloatArray
-    measured: NDArray[np.int64]
-
     def __init__(self, dim: int, blocks: int, series: int) -> None:
-        self._columns: Columns = {
-            "block_gram": ((blocks, dim, dim), np.float64),
-            "block_moment": ((blocks, dim), np.float64),
-            "block_energy": ((blocks,), np.float64),
-            "distances": ((series,), np.float64),
-            "measured": ((), np.int64),
-        }
-        columns.create(self, self._columns)
-
-    def make_room(self, rows: int) -> None:
-        """Grow to at least this many rows."""
-        columns.make_room(self, self._columns, rows)
+        self.block_gram = columns.new(np.float64, blocks, dim, dim)
+        self.block_moment = columns.new(np.float64, blocks, dim)
+        self.block_energy = columns.new(np.float64, blocks)
+        self.distances = columns.new(np.float64, series)
+        self.measured = columns.new(np.int64)
+        self.columns = columns.names(self)
 
     def add(self, row: int, context: FloatArray, reward: float, *, new_block: bool) -> None:
         """Add an observation to the newest block, or to a new one that replaces the oldest."""
@@ -271,18 +259,6 @@ class _Recent:
         _shift(self.distances[row], distance)
         self.measured[row] += 1
         return self.distances[row, -self.measured[row] :]
-
-    def remove(self, row: int, last: int) -> None:
-        """Remove a row; the last one takes its place."""
-        columns.remove(self, self._columns, row, last)
-
-    def dump(self, rows: int) -> dict[str, NDArray[Any]]:
-        """Return the rows in use."""
-        return columns.dump(self, self._columns, rows)
-
-    def fill(self, rows: int, arrays: dict[str, NDArray[Any]]) -> None:
-        """Restore the rows that `dump` returned."""
-        columns.fill(self, self._columns, rows, arrays)
 
 
 def _shift(entries: FloatArray, newest: float) -> None:

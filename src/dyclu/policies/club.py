@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyclu.core.ridge import Scores, pooled_scores
+from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
@@ -116,15 +117,13 @@ class Club(WithoutGroups, OneByOne):
         _, clusters = self._clusters.dump()
         n = len(self._users)
         arrays = {**users, "cluster": self._cluster, "edges": self._edges[:n, :n]}
-        arrays |= {SUMS + name: column for name, column in clusters.items()}
-        return {**state, "clock": self._clock}, arrays
+        return {**state, "clock": self._clock}, arrays | columns.prefixed(clusters, SUMS)
 
     def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
         self._clock = state["clock"]
         self._cluster, self._edges = arrays["cluster"], arrays["edges"]
         self._users.fill(state, arrays)
-        sums = {name.removeprefix(SUMS): array for name, array in arrays.items()}
-        self._clusters.fill({"keys": list(range(len(self._users)))}, sums)
+        self._clusters.fill({"keys": list(range(len(self._users)))}, columns.part(arrays, SUMS))
 
     def _scores(self, user: User, arms: FloatArray, alpha: float) -> Scores:
         row = self._users.row.get(user)

@@ -16,7 +16,6 @@ from dyclu.core.ridge import solve, ucb
 from dyclu.errors import OptionError
 from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
-from dyclu.policies.common.columns import Columns
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policy import Decision, Outcome, choose
 from dyclu.validation import FloatArray, User, as_dim, as_positive, as_probability
@@ -58,17 +57,6 @@ class DiscountedLinUCB(WithoutGroups, OneByOne):
     Decision(user='ana', arm=0, mean=2.2, width=0.6...)
     """
 
-    _gram: FloatArray
-    _squared_gram: FloatArray
-    _moment: FloatArray
-    _energy: FloatArray
-    _weight: FloatArray
-    _squared_weight: FloatArray
-    _theta: FloatArray
-    _spread: FloatArray
-    _residual: FloatArray
-    _df: FloatArray
-
     def __init__(
         self,
         dim: int,
@@ -86,20 +74,17 @@ class DiscountedLinUCB(WithoutGroups, OneByOne):
         self.alpha = None if alpha is None else as_positive(alpha, "alpha")
         self._known = None if noise is None else Noise.known(noise)
         self._row: dict[User, int] = {}
-        scalar, vector, matrix = (), (self.dim,), (self.dim, self.dim)
-        self._columns: Columns = {
-            "_gram": (matrix, np.float64),
-            "_squared_gram": (matrix, np.float64),
-            "_moment": (vector, np.float64),
-            "_energy": (scalar, np.float64),
-            "_weight": (scalar, np.float64),
-            "_squared_weight": (scalar, np.float64),
-            "_theta": (vector, np.float64),
-            "_spread": (matrix, np.float64),
-            "_residual": (scalar, np.float64),
-            "_df": (scalar, np.float64),
-        }
-        columns.create(self, self._columns)
+        self._gram = columns.new(np.float64, self.dim, self.dim)
+        self._squared_gram = columns.new(np.float64, self.dim, self.dim)
+        self._moment = columns.new(np.float64, self.dim)
+        self._energy = columns.new(np.float64)
+        self._weight = columns.new(np.float64)
+        self._squared_weight = columns.new(np.float64)
+        self._theta = columns.new(np.float64, self.dim)
+        self._spread = columns.new(np.float64, self.dim, self.dim)
+        self._residual = columns.new(np.float64)
+        self._df = columns.new(np.float64)
+        self._columns = columns.names(self)
 
     def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose the arm of the highest upper confidence bound; changes nothing."""

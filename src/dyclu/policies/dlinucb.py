@@ -23,7 +23,6 @@ from dyclu.core.theory import exploration
 from dyclu.errors import OptionError
 from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
-from dyclu.policies.common.columns import Columns
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
 from dyclu.policy import Decision, Outcome, choose, no_ids
@@ -200,21 +199,15 @@ class _Slaves:
         Which of its latest predictions failed, in a ring.
     """
 
-    id: NDArray[np.int64]
-    judged: NDArray[np.int64]
-    failures: NDArray[np.bool_]
-
     def __init__(self, dim: int, ridge: float, window: int, delta: float) -> None:
         self.models = RidgeModels(dim, ridge=ridge)
         self.pool: dict[User, Ids] = {}
         self._free: list[int] = []
         self._created = 0
-        self._columns: Columns = {
-            "id": ((), np.int64),
-            "judged": ((), np.int64),
-            "failures": ((window,), np.bool_),
-        }
-        columns.create(self, self._columns)
+        self.id = columns.new(np.int64)
+        self.judged = columns.new(np.int64)
+        self.failures = columns.new(np.bool_, window)
+        self._columns = columns.names(self)
         # d(m) of the paper by the number of entries in the window. It is infinite for a slave that
         # has predicted nothing yet, so that a new slave is tried at once.
         entries = np.arange(1, window + 1)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
-from dyclu.policies.common.columns import Columns
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
 from dyclu.policy import Decision, Outcome, choose, no_ids
@@ -63,11 +62,6 @@ class Sclub(WithoutGroups, OneByOne):
     (('ana', 'cem'), ('ben',))
     """
 
-    _cluster: Ids
-    _checked: NDArray[np.bool_]
-    _noted_theta: FloatArray
-    _noted_count: NDArray[np.int64]
-
     def __init__(
         self,
         dim: int,
@@ -86,13 +80,11 @@ class Sclub(WithoutGroups, OneByOne):
         self._users = RidgeModels(self.dim, ridge=self.ridge)
         # By id. There are at most as many clusters as users: ids are reused, and below that number.
         self._sums = RidgeModels(self.dim, ridge=self.ridge)
-        self._columns: Columns = {
-            "_cluster": ((), np.intp),
-            "_checked": ((), np.bool_),
-            "_noted_theta": ((self.dim,), np.float64),
-            "_noted_count": ((), np.int64),
-        }
-        columns.create(self, self._columns)
+        self._cluster = columns.new(np.intp)
+        self._checked = columns.new(np.bool_)
+        self._noted_theta = columns.new(np.float64, self.dim)
+        self._noted_count = columns.new(np.int64)
+        self._columns = columns.names(self)
 
     def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose the arm of the highest upper confidence bound; changes nothing."""
@@ -151,15 +143,13 @@ class Sclub(WithoutGroups, OneByOne):
         state, users = self._users.dump()
         _, sums = self._sums.dump()
         arrays = {**users, **columns.dump(self, self._columns, len(self._users))}
-        arrays |= {SUMS + name: column for name, column in sums.items()}
-        return {**state, "clock": self._clock}, arrays
+        return {**state, "clock": self._clock}, arrays | columns.prefixed(sums, SUMS)
 
     def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
         self._clock = state["clock"]
         self._users.fill(state, arrays)
         columns.fill(self, self._columns, len(self._users), arrays)
-        sums = {name.removeprefix(SUMS): array for name, array in arrays.items()}
-        self._sums.fill({"keys": list(range(len(self._users)))}, sums)
+        self._sums.fill({"keys": list(range(len(self._users)))}, columns.part(arrays, SUMS))
 
     def _enter(self, user: User) -> int:
         """Add a new user to the first cluster."""

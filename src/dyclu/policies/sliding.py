@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dyclu.core.noise import Noise
 from dyclu.core.ridge import solve, ucb
 from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
-from dyclu.policies.common.columns import Columns
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import REFRESH
 from dyclu.policy import Decision, Outcome, choose
@@ -57,12 +55,6 @@ class SlidingLinUCB(WithoutGroups, OneByOne):
     Decision(user='ana', arm=0, mean=0.66..., width=1.0)
     """
 
-    _seen: NDArray[np.int64]
-    _moment: FloatArray
-    _energy: FloatArray
-    _inverse: FloatArray
-    _theta: FloatArray
-
     def __init__(
         self,
         dim: int,
@@ -81,14 +73,12 @@ class SlidingLinUCB(WithoutGroups, OneByOne):
         self._known = None if noise is None else Noise.known(noise)
         self._row: dict[User, int] = {}
         self._rings: list[FloatArray] = []
-        self._columns: Columns = {
-            "_seen": ((), np.int64),
-            "_moment": ((self.dim,), np.float64),
-            "_energy": ((), np.float64),
-            "_inverse": ((self.dim, self.dim), np.float64),
-            "_theta": ((self.dim,), np.float64),
-        }
-        columns.create(self, self._columns)
+        self._seen = columns.new(np.int64)
+        self._moment = columns.new(np.float64, self.dim)
+        self._energy = columns.new(np.float64)
+        self._inverse = columns.new(np.float64, self.dim, self.dim)
+        self._theta = columns.new(np.float64, self.dim)
+        self._columns = columns.names(self)
 
     def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose the arm of the highest upper confidence bound; changes nothing."""

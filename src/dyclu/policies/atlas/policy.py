@@ -15,6 +15,7 @@ from dyclu.policies.atlas.stream import StreamStatistics
 from dyclu.policies.atlas.tastes import NEW
 from dyclu.policies.atlas.tracker import Tracker
 from dyclu.policies.atlas.users import NONE
+from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, PolicyBase
 from dyclu.policies.common.batches import Decisions, Outcomes
 from dyclu.policy import Change, Decision, Location, Model, Outcome, optimistic
@@ -229,22 +230,13 @@ class Atlas(PolicyBase):
             "retune_at": self._tracker.retune_at,
             "moves": [[m.user, m.at, m.before, m.after, m.certainty] for m in self._moves],
         }
-        arrays = {f"model_{name}": array for name, array in model_arrays.items()}
-        arrays |= {f"user_{name}": array for name, array in user_arrays.items()}
+        arrays = columns.prefixed(model_arrays, "model_") | columns.prefixed(user_arrays, "user_")
         return state, arrays | {"mean": prior.mean}
 
     def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
         prior = Prior(arrays["mean"], state["spread"], state["noise"])
         self._tracker.stream = StreamStatistics(**state["rates"])
-        self._tracker.models.fill(state["models"], _part(arrays, "model_"), prior)
-        self._tracker.users.fill(state["users"], _part(arrays, "user_"))
+        self._tracker.models.fill(state["models"], columns.part(arrays, "model_"), prior)
+        self._tracker.users.fill(state["users"], columns.part(arrays, "user_"))
         self._tracker.clock, self._tracker.retune_at = state["clock"], state["retune_at"]
         self._moves = [Change(*move) for move in state["moves"]]
-
-
-def _part(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }

@@ -18,7 +18,6 @@ from dyclu import kernels
 from dyclu.core.evidence import Prior
 from dyclu.policies.atlas.stream import StreamStatistics
 from dyclu.policies.common import columns
-from dyclu.policies.common.columns import Columns
 from dyclu.policy import TIE
 from dyclu.validation import FloatArray, Ids
 
@@ -55,39 +54,27 @@ class Tastes:
         Count, visited, checked and what else a kernel must know, side by side.
     """
 
-    gram: FloatArray
-    moment: FloatArray
     count: FloatArray
-    inverse: FloatArray
-    theta: FloatArray
-    users: NDArray[np.int64]
-    guests: NDArray[np.int64]
-    id: NDArray[np.int64]
-    founded: NDArray[np.int64]
     visited: FloatArray
     checked: FloatArray
     evidence: FloatArray
     updates: FloatArray
     entry: FloatArray
-    tally: FloatArray
-    alive: NDArray[np.bool_]
 
     def __init__(self, dim: int, prior: Prior) -> None:
         self.dim, self.prior = dim, prior
         self.established_at = 2.0 * dim
-        self._columns: Columns = {
-            "gram": ((dim, dim), np.float64),
-            "moment": ((dim,), np.float64),
-            "inverse": ((dim, dim), np.float64),
-            "theta": ((dim,), np.float64),
-            "users": ((), np.int64),
-            "guests": ((), np.int64),
-            "id": ((), np.int64),
-            "founded": ((), np.int64),
-            "alive": ((), np.bool_),
-            "tally": ((len(kernels.atlas.TALLY),), np.float64),
-        }
-        columns.create(self, self._columns)
+        self.gram = columns.new(np.float64, dim, dim)
+        self.moment = columns.new(np.float64, dim)
+        self.inverse = columns.new(np.float64, dim, dim)
+        self.theta = columns.new(np.float64, dim)
+        self.users = columns.new(np.int64)
+        self.guests = columns.new(np.int64)
+        self.id = columns.new(np.int64)
+        self.founded = columns.new(np.int64)
+        self.alive = columns.new(np.bool_)
+        self.tally = columns.new(np.float64, len(kernels.atlas.TALLY))
+        self._columns = columns.names(self)
         self._surroundings = np.zeros(5)
         self._part()
         self.rows, self.next_id = 1, 0

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dyclu import kernels
 from dyclu.policies.atlas.tastes import GONE, NEW, Tastes
 from dyclu.policies.common import columns
-from dyclu.policies.common.columns import Columns, Parts
+from dyclu.policies.common.columns import Parts
 from dyclu.validation import FloatArray, User
 
 NONE = -1
@@ -49,17 +49,11 @@ class Seats:
         The sums.
     """
 
-    gram: FloatArray
-    moment: FloatArray
-    count: FloatArray
-
     def __init__(self, dim: int) -> None:
-        self._columns: Columns = {
-            "gram": ((dim, dim), np.float64),
-            "moment": ((dim,), np.float64),
-            "count": ((), np.float64),
-        }
-        columns.create(self, self._columns)
+        self.gram = columns.new(np.float64, dim, dim)
+        self.moment = columns.new(np.float64, dim)
+        self.count = columns.new(np.float64)
+        self._columns = columns.names(self)
         self.rows = 0
         self.free: list[int] = []
 
@@ -119,12 +113,6 @@ class Users:
         By row of a user in doubt, ids of the models they may be on, and their weights.
     """
 
-    model: NDArray[np.int32]
-    home: NDArray[np.int32]
-    since: NDArray[np.int64]
-    seat: NDArray[np.int32]
-    placed: NDArray[np.bool_]
-    ledger: FloatArray
     waiting: FloatArray
     contexts: FloatArray
     rewards: FloatArray
@@ -138,15 +126,13 @@ class Users:
         self.seats, self.models = Seats(dim), models
         self.doubts: dict[int, tuple[NDArray[np.int64], FloatArray]] = {}
         self._parts: Parts = kernels.atlas.ledger(dim, lag)
-        self._columns: Columns = {
-            "model": ((), np.int32),
-            "home": ((), np.int32),
-            "since": ((), np.int64),
-            "seat": ((), np.int32),
-            "placed": ((), np.bool_),
-            "ledger": ((sum(map(math.prod, self._parts.values())),), np.float64),
-        }
-        columns.create(self, self._columns)
+        self.model = columns.new(np.int32)
+        self.home = columns.new(np.int32)
+        self.since = columns.new(np.int64)
+        self.seat = columns.new(np.int32)
+        self.placed = columns.new(np.bool_)
+        self.ledger = columns.new(np.float64, sum(map(math.prod, self._parts.values())))
+        self._columns = columns.names(self)
         columns.expose_parts(self, "ledger", self._parts)
 
     def __len__(self) -> int:
@@ -262,8 +248,7 @@ class Users:
         state = {"users": list(self.row), "free": self.free, "seats": seats}
         arrays = columns.dump(self, self._columns, len(self))
         arrays["row"] = np.fromiter(self.row.values(), np.int64, len(self.row))
-        arrays |= {f"seat_{name}": array for name, array in seat_arrays.items()}
-        return state, arrays | self._dump_doubts()
+        return state, arrays | columns.prefixed(seat_arrays, "seat_") | self._dump_doubts()
 
     def _dump_doubts(self) -> dict[str, NDArray[Any]]:
         held = list(self.doubts.values())
@@ -280,16 +265,8 @@ class Users:
         self.free = list(state["free"])
         columns.fill(self, self._columns, len(self), arrays)
         columns.expose_parts(self, "ledger", self._parts)
-        self.seats.fill(state["seats"], _part(arrays, "seat_"))
+        self.seats.fill(state["seats"], columns.part(arrays, "seat_"))
         ends = np.cumsum(arrays["doubt_size"])[:-1]
         ids, weights = (np.split(arrays[name], ends) for name in ("doubt_id", "doubt_weight"))
         for row, *belief in zip(arrays["doubt_row"].tolist(), ids, weights, strict=False):
             self.doubts[row] = belief[0].copy(), belief[1].copy()
-
-
-def _part(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }

@@ -1,7 +1,7 @@
 """Columns: arrays whose rows belong together and grow together.
 
 Many small models are stored as a few arrays with one row per model: compact, quick to sum over, and
-easy to save. The owner declares its columns as attributes; these functions create and change them.
+easy to save. Columns are attributes of their owner; these functions create and change them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 _Key = TypeVar("_Key")
 
-Columns = Mapping[str, tuple[tuple[int, ...], type[Any]]]
-"""Name of each column -> shape and type of one row."""
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+Columns = tuple[str, ...]
+"""Names of the attributes of the owner that are columns."""
 
 Parts = Mapping[str, tuple[int, ...]]
 """Name of each part of a column -> shape of it in one row."""
@@ -28,10 +30,14 @@ GROWTH = 1.25
 """Factor by which full columns grow; a small one leaves few rows unused."""
 
 
-def create(owner: object, columns: Columns) -> None:
-    """Give the owner its columns, all zeros."""
-    for name, (shape, dtype) in columns.items():
-        setattr(owner, name, np.zeros((FIRST_ROOM, *shape), dtype))
+def new(dtype: type[_Scalar], *shape: int) -> NDArray[_Scalar]:
+    """Return a column of zeros, given type and shape of one row."""
+    return np.zeros((FIRST_ROOM, *shape), dtype)
+
+
+def names(owner: object) -> Columns:
+    """Return the names of all attributes that are arrays so far, in the order of their creation."""
+    return tuple(name for name, value in vars(owner).items() if isinstance(value, np.ndarray))
 
 
 def make_room(owner: object, columns: Columns, rows: int) -> None:
@@ -93,6 +99,17 @@ def without(rows: Mapping[_Key, int], key: _Key) -> dict[_Key, int]:
     keys = list(rows)
     keys[rows[key]] = keys[-1]
     return {kept: row for row, kept in enumerate(keys[:-1])}
+
+
+def prefixed(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    """Return arrays under names with a prefix; `part` returns them under their own names again."""
+    return {prefix + name: array for name, array in arrays.items()}
+
+
+def part(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays that `prefixed` has named, out of all arrays of a file."""
+    ours = {name: array for name, array in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): array for name, array in ours.items()}
 
 
 def dump(owner: object, columns: Columns, rows: int) -> dict[str, NDArray[Any]]:

@@ -20,7 +20,6 @@ from dyclu.core.stats import Stats
 from dyclu.kernels.arrays import ModelArrays
 from dyclu.policies.common import columns
 from dyclu.policies.common.batches import Decisions
-from dyclu.policies.common.columns import Columns
 from dyclu.policy import TIE
 from dyclu.validation import FloatArray, Ids, User
 
@@ -54,25 +53,16 @@ class RidgeModels:
     array([1., 0.])
     """
 
-    gram: FloatArray
-    moment: FloatArray
-    energy: FloatArray
-    count: NDArray[np.int64]
-    inverse: FloatArray
-    theta: FloatArray
-
     def __init__(self, dim: int, *, ridge: float) -> None:
         self.dim, self.ridge = dim, ridge
         self.row: dict[User, int] = {}
-        self._columns: Columns = {
-            "gram": ((dim, dim), np.float64),
-            "moment": ((dim,), np.float64),
-            "energy": ((), np.float64),
-            "count": ((), np.int64),
-            "inverse": ((dim, dim), np.float64),
-            "theta": ((dim,), np.float64),
-        }
-        columns.create(self, self._columns)
+        self.gram = columns.new(np.float64, dim, dim)
+        self.moment = columns.new(np.float64, dim)
+        self.energy = columns.new(np.float64)
+        self.count = columns.new(np.int64)
+        self.inverse = columns.new(np.float64, dim, dim)
+        self.theta = columns.new(np.float64, dim)
+        self._columns = columns.names(self)
         self._blank = np.eye(dim) / ridge
         self._keep_one_spare()
 

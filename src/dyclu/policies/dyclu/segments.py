@@ -25,7 +25,6 @@ from dyclu.core.noise import Residuals
 from dyclu.core.stats import ROUNDING, Stats, least_squares, overlap, rank
 from dyclu.kernels.arrays import Found, Known, SegmentArrays
 from dyclu.policies.common import columns
-from dyclu.policies.common.columns import Columns
 from dyclu.policy import Change, no_ids
 from dyclu.validation import FloatArray, Ids, User
 
@@ -136,21 +135,7 @@ class SegmentTable:
         The arrays above, and space for results, as the kernels take them.
     """
 
-    gram: FloatArray
-    moment: FloatArray
-    energy: FloatArray
-    count: NDArray[np.int64]
-    inverse: FloatArray
-    theta: FloatArray
-    inverse_bound: FloatArray
     theta_head: FloatArray
-    growth: FloatArray
-    rank: NDArray[np.int64]
-    id: NDArray[np.int64]
-    compared: NDArray[np.int64]
-    reused: NDArray[np.int64]
-    opened: NDArray[np.int64]
-    closed: NDArray[np.int64]
     arrays: SegmentArrays
     work: Found
 
@@ -166,24 +151,22 @@ class SegmentTable:
         self.closed_parts: dict[int, ClosedPart] = {}
         self.changes: list[Change] = []
         self.next_id = 0
-        self._columns: Columns = {
-            "gram": ((dim, dim), np.float64),
-            "moment": ((dim,), np.float64),
-            "energy": ((), np.float64),
-            "count": ((), np.int64),
-            "inverse": ((dim, dim), np.float64),
-            "theta": ((dim,), np.float64),
-            "inverse_bound": ((), np.float64),
-            "rank": ((), np.int64),
-            "id": ((), np.int64),
-            "compared": ((), np.int64),
-            "reused": ((), np.int64),
-            "opened": ((), np.int64),
-            "closed": ((), np.int64),
-        }
-        self._unsaved: Columns = {"growth": ((3,), np.float64)}
-        columns.create(self, self._columns)
-        columns.create(self, self._unsaved)
+        self.gram = columns.new(np.float64, dim, dim)
+        self.moment = columns.new(np.float64, dim)
+        self.energy = columns.new(np.float64)
+        self.count = columns.new(np.int64)
+        self.inverse = columns.new(np.float64, dim, dim)
+        self.theta = columns.new(np.float64, dim)
+        self.inverse_bound = columns.new(np.float64)
+        self.rank = columns.new(np.int64)
+        self.id = columns.new(np.int64)
+        self.compared = columns.new(np.int64)
+        self.reused = columns.new(np.int64)
+        self.opened = columns.new(np.int64)
+        self.closed = columns.new(np.int64)
+        self._columns = columns.names(self)
+        self.growth = columns.new(np.float64, 3)
+        self._unsaved = ("growth",)
         self._renew_arrays()
         self._nothing = ClosedPart(no_ids(), Sums(np.zeros((dim, dim)), np.zeros(dim), 0.0, 0))
 

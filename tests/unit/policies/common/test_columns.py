@@ -9,16 +9,16 @@ import pytest
 
 import dyclu
 from dyclu.policies.common import columns
-from dyclu.policies.common.columns import FIRST_ROOM, Columns
+from dyclu.policies.common.columns import FIRST_ROOM
 
-ONE: Columns = {"number": ((2,), np.float64)}
+ONE = ("number",)
 
 
 class Owner:
-    number: np.ndarray
-
     def __init__(self) -> None:
-        columns.create(self, ONE)
+        self.name = "not a column"
+        self.number = columns.new(np.float64, 2)
+        assert columns.names(self) == ONE
 
 
 @pytest.mark.parametrize("rows", [1, FIRST_ROOM, FIRST_ROOM + 1, 40, 3 * FIRST_ROOM, 200])
