@@ -6,22 +6,31 @@ are not part of this package; `LastFM.read` takes the folder that contains them.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dyclu.core.randomness import RandomSource
-from dyclu.errors import FileError, OptionError
-from dyclu.sim.worlds.lastfm_features import Scaling, counts, reduced, scaled, tf_idf
+from dyclu.errors import FileError
+from dyclu.sim.worlds.features import Scaling, counts, reduced, scaled, tf_idf
 from dyclu.sim.worlds.population import Seed
-from dyclu.sim.worlds.stream import Flags, Order, Serving, Stream, draw_hybrids, order_of, turns_of
+from dyclu.sim.worlds.recording import check_name, check_room, digest_of, people_with
+from dyclu.sim.worlds.stream import (
+    NEVER,
+    Flags,
+    Order,
+    Serving,
+    Stream,
+    draw_hybrids,
+    order_of,
+    turns_of,
+)
 from dyclu.validation import FloatArray, Ids, as_dim, as_whole
 
 Negatives = Literal["unknown", "untagged"]
@@ -64,6 +73,8 @@ class LastFM:
         Whether each person has tagged each artist, and listened to it.
     """
 
+    name: ClassVar[str] = "lastfm"
+
     features: FloatArray
     artists: Ids
     people: Ids
@@ -79,11 +90,7 @@ class LastFM:
     @property
     def digest(self) -> str:
         """SHA-256 of all arrays."""
-        digest = hashlib.sha256()
-        for array in self._arrays:
-            digest.update(repr((array.shape, array.dtype.str)).encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
+        return digest_of(self._arrays)
 
     @property
     def _arrays(self) -> tuple[NDArray[Any], ...]:
@@ -114,14 +121,15 @@ class LastFM:
             nothing.
         """
         dim, least = as_dim(dim), as_whole(least, "least", least=1)
-        _check_name(scaling, "scaling", Scaling)
+        check_name(scaling, "scaling", Scaling)
         taggings, listenings = (_table(Path(folder), *file) for file in (TAGGED, LISTENED))
-        people = _people(taggings[:, 0], least)
+        people = people_with(taggings[:, 0], least)
         artists, artist = np.unique(taggings[:, 1], return_inverse=True)
         own = [np.flatnonzero(taggings[:, 0] == person) for person in people]
         dates = taggings[:, 3:] @ DAY_MONTH_YEAR
+        tag_weights = tf_idf(counts(artist, taggings[:, 2], len(artists)))
         return cls(
-            features=scaled(reduced(tf_idf(counts(artist, taggings[:, 2])), dim), scaling),
+            features=scaled(reduced(tag_weights, dim), scaling),
             artists=artists,
             people=people,
             events=tuple(artist[rows] for rows in own),
@@ -165,11 +173,14 @@ class LastFM:
         """
         users, parts = as_whole(users, "users", least=1), as_whole(parts, "parts", least=1)
         offered = as_whole(offered, "offered", least=1)
-        _check_name(order, "order", Order)
-        _check_name(serving, "serving", Serving)
-        _check_name(negatives, "negatives", Negatives)
+        check_name(order, "order", Order)
+        check_name(serving, "serving", Serving)
+        check_name(negatives, "negatives", Negatives)
         known = self.tagged | self.listened if negatives == "unknown" else self.tagged
-        self._check_room(parts, offered, known)
+        room = int((~known).sum(axis=1).min())
+        check_room(
+            people=len(self.people), parts=parts, offered=offered, room=room, items="artists"
+        )
 
         # Through RandomSource, a caller's SeedSequence keeps its count of children.
         *seeds, pools = np.random.SeedSequence(RandomSource.of(seed).key).spawn(4)
@@ -184,7 +195,7 @@ class LastFM:
             person=person[turns],
             item=artist[turns],
             offered=offered,
-            known=known,
+            known_since=np.where(known, 0, NEVER),
             pools=pools,
         )
 
@@ -199,25 +210,6 @@ class LastFM:
         ]
         users = np.repeat(np.arange(len(hybrids)), hybrids.shape[1])
         return np.repeat(users, sizes), np.repeat(people, sizes), np.concatenate(artists)
-
-    def _check_room(self, parts: int, offered: int, known: Flags) -> None:
-        if parts > len(self.people):
-            raise OptionError(
-                f"parts is {parts}, and {len(self.people)} people have enough observations, "
-                f"expected at least {parts}; lower parts, or `least` when reading"
-            )
-        room = int((~known).sum(axis=1).min())
-        if offered > room + 1:
-            raise OptionError(
-                f"offered is {offered}, and one person has only {room} new artists, expected "
-                f"{offered - 1} beside the positive one; pass offered={room + 1} or lower"
-            )
-
-
-def _check_name(value: object, name: str, choices: Any) -> None:
-    if value not in get_args(choices):
-        known = ", ".join(map(repr, get_args(choices)))
-        raise OptionError(f"{name} is {value!r}, expected one of {known}")
 
 
 def _table(folder: Path, name: str, columns: tuple[str, ...]) -> Table:
@@ -246,17 +238,6 @@ def _check_rows(path: Path, lines: Sequence[str], columns: int) -> None:
                 f"line {number} of {path} is {line[:80]!r}, expected {columns} whole numbers "
                 f"separated by tabs; {WHERE}"
             )
-
-
-def _people(observed: Table, least: int) -> Ids:
-    """Return the ids of the people with enough observations."""
-    ids, counts = np.unique(observed, return_counts=True)
-    if counts.max() < least:
-        raise OptionError(
-            f"least is {least}, and no person has more than {counts.max()} observations, expected "
-            f"at least one person with enough; pass least={counts.max()} or lower"
-        )
-    return ids[counts >= least]
 
 
 def _pairs(table: Table, people: Ids, artists: Ids) -> Flags:

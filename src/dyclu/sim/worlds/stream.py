@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,9 @@ from dyclu.validation import FloatArray, Ids
 Order = Literal["shuffled", "dated", "published"]
 Serving = Literal["in turn", "at random"]
 Flags = NDArray[np.bool_]
+
+NEVER = np.iinfo(np.int64).max
+"""The date of something that does not happen."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,10 +70,15 @@ class Stream:
         The user, the observed person, and the positive item (a row of `features`).
     offered : int
         Items per event.
-    known : bool array of shape (people, items)
-        Items that are never offered to a person as negatives.
+    known_since : int array of shape (people, items)
+        Date from which each person knows each item; `NEVER` if there is none. Items that a person
+        knows are not offered as negatives.
     pools : SeedSequence
         Seed of the negatives and of the position of the positive item.
+    date : int array, one entry per event, or None
+        Dates of the events, in the unit of `known_since`. The offers of an event then depend only
+        on it and on the events before it. None: a person knows the same items at all events, and
+        the offers of many events are drawn at once, which is faster.
     """
 
     features: FloatArray = field(repr=False)
@@ -78,11 +87,13 @@ class Stream:
     person: Ids
     item: Ids
     offered: int
-    known: Flags = field(repr=False)
+    known_since: Ids = field(repr=False)
     pools: np.random.SeedSequence = field(repr=False)
+    date: Ids | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        for array in (self.hybrids, self.user, self.person, self.item, self.known):
+        dates = () if self.date is None else (self.date,)
+        for array in (self.hybrids, self.user, self.person, self.item, self.known_since, *dates):
             array.flags.writeable = False
 
     def __len__(self) -> int:
@@ -90,19 +101,36 @@ class Stream:
 
     def __iter__(self) -> Iterator[Event]:
         rng = np.random.default_rng(self.pools)
+        if self.date is not None:
+            yield from map(self._event, range(len(self)), self.date, repeat(rng))
+            return
         # In each row, the items that the person does not know come first.
-        unknown = np.argsort(self.known, axis=1, kind="stable")
+        known = self.known_since < NEVER
+        unknown, room = np.argsort(known, axis=1, kind="stable"), (~known).sum(axis=1)
         for start in range(0, len(self), CHUNK):
-            yield from self._chunk(slice(start, start + CHUNK), unknown, rng)
+            yield from self._chunk(slice(start, start + CHUNK), unknown, room, rng)
 
-    def _chunk(self, part: slice, unknown: Ids, rng: np.random.Generator) -> Iterator[Event]:
+    def _event(self, index: int, date: int, rng: np.random.Generator) -> Event:
+        user, person, item = self.user[index], self.person[index], self.item[index : index + 1]
+        place = rng.integers(self.offered, size=1)
+        unknown = np.flatnonzero(self.known_since[person] > date)
+        others = rng.choice(unknown, (1, self.offered - 1), replace=False)
+        (arms,) = self._arms(others, item, place)
+        return Event(index, int(user), int(person), arms, int(place[0]))
+
+    def _chunk(
+        self, part: slice, unknown: Ids, room: Ids, rng: np.random.Generator
+    ) -> Iterator[Event]:
         user, person, index = self.user[part], self.person[part], range(len(self))[part]
         place = rng.integers(self.offered, size=len(index))
-        room = (~self.known).sum(axis=1)[person]
-        others = unknown[person[:, None], distinct(rng, room, self.offered - 1)]
-        arms = self.features[_inserted(others, self.item[part], place)]
-        arms.flags.writeable = False
+        others = unknown[person[:, None], distinct(rng, room[person], self.offered - 1)]
+        arms = self._arms(others, self.item[part], place)
         return map(Event, index, user.tolist(), person.tolist(), arms, place.tolist())
+
+    def _arms(self, others: Ids, item: Ids, place: Ids) -> FloatArray:
+        arms = self.features[_inserted(others, item, place)]
+        arms.flags.writeable = False
+        return arms
 
 
 def draw_hybrids(rng: np.random.Generator, people: int, users: int, parts: int) -> Ids:

@@ -23,10 +23,10 @@ from dyclu.policies.uniform import Uniform
 from dyclu.policy import Decision, Outcome
 from dyclu.sim.runs.play import REPORT_EVERY
 from dyclu.sim.runs.stream.play import StreamRun, milestones, play_stream, relative_reward
-from dyclu.sim.worlds import lastfm_features
+from dyclu.sim.worlds import features as item_features
 from dyclu.sim.worlds.draws import distinct
+from dyclu.sim.worlds.features import _rounded, scaled, tf_idf
 from dyclu.sim.worlds.lastfm import LISTENED, TAGGED, LastFM
-from dyclu.sim.worlds.lastfm_features import _rounded, scaled, tf_idf
 from dyclu.sim.worlds.stream import Event, Stream, turns_of
 from dyclu.validation import Ids
 
@@ -170,7 +170,7 @@ def test_features_do_not_depend_on_rounding_errors(
 
     rng = np.random.default_rng(3)
     here = LastFM.read(folder, dim=DIM, least=LEAST, scaling=scaling)
-    monkeypatch.setattr(lastfm_features, "svds", elsewhere)
+    monkeypatch.setattr(item_features, "svds", elsewhere)
     there = LastFM.read(folder, dim=DIM, least=LEAST, scaling=scaling)
     assert there.features.tobytes() == here.features.tobytes()
     assert there.digest == here.digest
@@ -284,7 +284,7 @@ def test_a_header_may_begin_with_slashes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dim": 15, "least": 1}, "120 artists with 15 tags.*pass dim=14"),
+        ({"dim": 15, "least": 1}, "120 items with 15 attributes.*pass dim=14"),
         ({"least": 261}, "no person has more than 260"),
         ({"scaling": "huge"}, "scaling is 'huge', expected one of 'largest', 'unit', 'none'"),
     ],

@@ -1,10 +1,15 @@
-"""Features of artists from their tags: TF-IDF, singular value decomposition, scaling."""
+"""Features of items from tables of counts: TF-IDF, singular value decomposition, scaling.
+
+An item is what an event offers: an artist or a film. A column is one of its attributes, such as a
+tag.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
@@ -16,28 +21,27 @@ Scaling = Literal["largest", "unit", "none"]
 DIGITS = 9
 """Decimals, relative to the largest feature, to which features are rounded before scaling.
 
-The last digits depend on the number of threads of the linear algebra. Some artists' features are
+The last digits depend on the number of threads of the linear algebra. Some items' features are
 rounding errors only, and `scaling="unit"` would give them the length of all others.
 """
 
 
 def tf_idf(counts: Any) -> Any:
-    """Return each tag's TF-IDF for each artist, ``count · log(artists / artists with the tag)``.
+    """Return each tag's TF-IDF for each item, ``count · log(items / items with the tag)``.
 
-    Takes and returns a sparse array of shape (artists, tags). A tag that every artist has gets 0.
+    Takes and returns a sparse array of shape (items, tags). A tag that every item has gets 0.
 
     >>> tf_idf(csr_array([[2.0, 1.0], [0.0, 3.0]])).toarray()
     array([[1.386..., 0. ], [0. , 0. ]])
     """
-    artists = counts.shape[0]
-    return counts * np.log(artists / (counts > 0).sum(axis=0))
+    items = counts.shape[0]
+    return counts * np.log(items / (counts > 0).sum(axis=0))
 
 
-def counts(artist: Ids, tag: Ids) -> Any:
-    """Return how many people gave each tag to each artist: sparse, shape (artists, tags)."""
+def counts(item: Ids, tag: NDArray[Any], items: int) -> Any:
+    """Return how often each item was given each tag: sparse, shape (items, tags)."""
     tags, tag = np.unique(tag, return_inverse=True)
-    shape = (int(artist.max()) + 1, len(tags))
-    return csr_array((np.ones(len(artist)), (artist, tag)), shape=shape)
+    return csr_array((np.ones(len(item)), (item, tag)), shape=(items, len(tags)))
 
 
 def reduced(table: Any, dim: int) -> FloatArray:
@@ -45,7 +49,7 @@ def reduced(table: Any, dim: int) -> FloatArray:
     least = min(table.shape)
     if dim >= least:
         raise OptionError(
-            f"dim is {dim}, and there are {table.shape[0]} artists with {table.shape[1]} tags, "
+            f"dim is {dim}, and there are {table.shape[0]} items with {table.shape[1]} attributes, "
             f"expected fewer features than either; pass dim={least - 1} or lower"
         )
     start = np.random.default_rng(0).standard_normal(least)
@@ -76,6 +80,6 @@ def scaled(features: FloatArray, scaling: Scaling) -> FloatArray:
         return features
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     divisor = norms.max(keepdims=True) if scaling == "largest" else norms
-    # An artist without informative tags keeps features of zero.
+    # An item without informative attributes keeps features of zero.
     scaled: FloatArray = features / np.where(divisor > 0, divisor, 1.0)
     return scaled
