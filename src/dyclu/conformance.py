@@ -26,7 +26,7 @@ from itertools import cycle, islice
 from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn, ParamSpec
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -38,8 +38,9 @@ from dyclu.validation import FloatArray, User
 
 Make = Callable[[], Policy]
 Load = Callable[[Path], Policy]
-Check = Callable[[Make], None]
+Check = Callable[..., None]
 _Options = ParamSpec("_Options")
+_Read = TypeVar("_Read")
 
 ROUNDS = 160
 """Length of a simulated stream: 40 rounds for each of four users, 20 on either side of the swap."""
@@ -57,6 +58,9 @@ RENAMED: tuple[tuple[User, ...], ...] = (
 """Names that are easily confused: in reversed order, with equal hashes, text or glyphs."""
 
 STRANGER = "somebody never seen"
+
+CHECKS: list[Check] = []
+"""The contract: all checks, in the order in which `check_policy` runs them."""
 
 
 class NonConformance(AssertionError):  # noqa: N818 - the name says what it is
@@ -103,7 +107,7 @@ def check_policy(make: Make, *, load: Load | None = None) -> None:
 
 
 def _rule(check: Callable[_Options, None]) -> Callable[_Options, None]:
-    """Add the name of the check to its failures; an exception of the policy is a failure too."""
+    """Add a check to `CHECKS`, and its name to its failures; an exception is a failure too."""
     name = check.__name__
 
     @wraps(check)
@@ -118,6 +122,7 @@ def _rule(check: Callable[_Options, None]) -> Callable[_Options, None]:
                 f"{name}: expected no exception; saw {seen}", checks=[name]
             ) from error
 
+    CHECKS.append(run)
     return run
 
 
@@ -328,12 +333,12 @@ def check_saved_policy_continues(make: Make, *, load: Load = policies.load) -> N
         for user in gone:
             policy.forget(user)
             twin.forget(user)
-        loaded = _reloaded(policy, load)
+        loaded = _saved(policy, load)
         expected = _play(twin, part)
         _expect_same(_play(loaded, part), expected, "the loaded policy to continue as if not saved")
         _expect_same(_play(policy, part), expected, "the saved policy to continue as if not saved")
         # Some state shows in no decision or outcome, such as the record of changes.
-        _expect(_saved(loaded) == _saved(twin), "the loaded policy to save the same", "other bytes")
+        _expect(_bytes(loaded) == _bytes(twin), "the loaded policy to save the same", "other bytes")
 
 
 @_rule
@@ -352,12 +357,12 @@ def check_batches_equal_single_calls(make: Make) -> None:
         _expect_same_columns(policy.decide_many(users, arms), single, "as decide")
         chosen = arms[np.arange(len(part)), single.arm]
         rewards = [float(r.rewards[arm]) for r, arm in zip(part, single.arm, strict=True)]
-        spoilt = [*rewards[:-1], math.nan]
-        error = _refusal(policy, partial(_learn_many, users, chosen, spoilt))
+        spoilt = methodcaller("learn_many", users, chosen, [*rewards[:-1], math.nan])
+        error = _refusal(policy, spoilt)
         _expect(isinstance(error, DycluError), "a DycluError for a NaN at the end", repr(error))
         outcomes = Outcomes.of(map(twin.learn, users, chosen, rewards))
         _expect_same_columns(policy.learn_many(users, chosen, rewards), outcomes, "as learn")
-    _expect(_saved(policy) == _saved(twin), "the same policy after the last batch", "another")
+    _expect(_bytes(policy) == _bytes(twin), "the same policy after the last batch", "another")
 
 
 @_rule
@@ -425,28 +430,6 @@ def check_forgotten_users_are_unknown(make: Make) -> None:
             _expect_valid(decision, round_.user, round_.arms)
 
 
-CHECKS: tuple[Check, ...] = (
-    check_strangers_are_served,
-    check_decide_changes_nothing,
-    check_same_stream_same_arms,
-    check_user_names_are_opaque,
-    check_arrays_are_left_alone,
-    check_numbers_come_in_any_form,
-    check_bad_input_is_refused,
-    check_refused_input_changes_nothing,
-    check_first_of_ties_is_taken,
-    check_number_of_arms_may_vary,
-    check_zero_context_moves_no_estimate,
-    check_memory_is_bounded,
-    check_saved_policy_continues,
-    check_batches_equal_single_calls,
-    check_users_are_those_who_learnt,
-    check_changes_are_recorded,
-    check_forgotten_users_are_unknown,
-)
-"""The contract: all checks, in the order in which `check_policy` runs them."""
-
-
 # The simulated users
 
 
@@ -478,10 +461,6 @@ def _stream(
         noise = 0.1 * rng.normal(size=size)
         stream.append(_Round(names[who], arms, (-1) ** (who + swapped) * arms @ taste + noise))
     return stream
-
-
-def _learn_many(users: list[User], contexts: Any, rewards: Any, policy: Any) -> None:
-    policy.learn_many(users, contexts, rewards)
 
 
 def _blocks(stream: list[_Round], *, size: int) -> Iterator[list[_Round]]:
@@ -648,13 +627,10 @@ def _expect_users(policy: Policy, expected: Iterable[User]) -> None:
 
 
 def _expect_unknown(policy: Policy, user: User, arms: FloatArray) -> None:
-    for ask in (policy.locate, partial(_decide, policy, arms)):
-        expected: Any = replace(ask(STRANGER), user=user)
+    asks: tuple[Callable[[User], Any], ...] = (policy.locate, lambda who: policy.decide(who, arms))
+    for ask in asks:
+        expected = replace(ask(STRANGER), user=user)
         _expect(ask(user) == expected, f"the answer for an unknown user, {expected}", ask(user))
-
-
-def _decide(policy: Policy, arms: FloatArray, user: User) -> Decision:
-    return policy.decide(user, arms.copy())
 
 
 def _identical(a: _Step, b: _Step) -> bool:
@@ -700,24 +676,21 @@ def _nothing_changes(
     The file is compared too, because some changes show in no decision, such as an empty record of a
     user for whom only a question was asked.
     """
-    before = _saved(policy)
+    before = _bytes(policy)
     yield
-    _expect(_saved(policy) == before, f"{by} to change nothing that `save` writes", "other bytes")
+    _expect(_bytes(policy) == before, f"{by} to change nothing that `save` writes", "other bytes")
     _expect_same(_play(policy, part), _play(twin, part), f"{by} to change no later step")
 
 
-def _saved(policy: Policy) -> bytes:
+def _saved(policy: Policy, read: Callable[[Path], _Read]) -> _Read:
+    """Save a policy, and return what `read` makes of the file."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "policy")
         policy.save(path)
-        return path.read_bytes()
+        return read(path)
 
 
-def _reloaded(policy: Policy, load: Load) -> Policy:
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "policy")
-        policy.save(path)
-        return load(path)
+_bytes = partial(_saved, read=Path.read_bytes)
 
 
 @contextmanager

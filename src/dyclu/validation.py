@@ -6,6 +6,7 @@ or raises a `DycluError` that says what it got, what it expected and what to do.
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections.abc import Hashable, Iterable, Set
@@ -202,24 +203,22 @@ def as_whole(value: Any, name: str, *, least: int, most: int | None = None) -> i
 
 def as_probability(value: Any, name: str) -> float:
     """Return a number strictly between 0 and 1."""
-    number = as_number(value, name, "a number strictly between 0 and 1")
-    if not sys.float_info.min <= number < 1:
-        raise OptionError(f"{name} is {value}, expected a number strictly between 0 and 1")
-    return number
+    expected, below_1 = "a number strictly between 0 and 1", math.nextafter(1.0, 0.0)
+    return _as_bounded(value, name, expected, sys.float_info.min, below_1)
 
 
 def as_positive(value: Any, name: str) -> float:
     """Return a number above 0 whose square and inverse are finite."""
     expected = f"a number above 0, from {1 / LARGEST_OPTION:g} to {LARGEST_OPTION:g}"
-    number = as_number(value, name, expected)
-    if not (1 / LARGEST_OPTION <= number <= LARGEST_OPTION):
-        raise OptionError(f"{name} is {value}, expected {expected}")
-    return number
+    return _as_bounded(value, name, expected, 1 / LARGEST_OPTION, LARGEST_OPTION)
 
 
 def as_within(value: Any, name: str, low: float, high: float) -> float:
     """Return a number from `low` to `high`, both included."""
-    expected = f"a number from {low:g} to {high:g}"
+    return _as_bounded(value, name, f"a number from {low:g} to {high:g}", low, high)
+
+
+def _as_bounded(value: Any, name: str, expected: str, low: float, high: float) -> float:
     number = as_number(value, name, expected)
     if not low <= number <= high:
         raise OptionError(f"{name} is {value}, expected {expected}")

@@ -79,6 +79,8 @@ class Atlas(PolicyBase):
     0
     """
 
+    _zero_tiny = False
+
     def __init__(
         self,
         dim: int,

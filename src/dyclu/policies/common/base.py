@@ -49,6 +49,8 @@ class PolicyBase(ABC):
 
     dim: int
     _known: Noise | None = None
+    _zero_tiny = True
+    """Whether `learn` sets tiny features to 0; if not, `_learn` must do it."""
 
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         """Choose one row of `arms` (K, dim) for this user; changes nothing."""
@@ -56,7 +58,8 @@ class PolicyBase(ABC):
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         """Learn from the reward of the chosen context (dim,)."""
-        return self._learn(as_user(user), as_context(context, self.dim), as_reward(reward))
+        name, x = as_user(user), as_context(context, self.dim, zero_tiny=self._zero_tiny)
+        return self._learn(name, x, as_reward(reward))
 
     def decide_many(self, users: Iterable[Hashable], arms: ArrayLike) -> Decisions:
         """Choose one row of each table of `arms` (n, K, dim), for n users; changes nothing."""
