@@ -17,7 +17,8 @@ from dyclu import Atlas
 from dyclu.sim.reports.document import Table
 from dyclu.sim.reports.terminal import bar, print_table, progress_bars
 from dyclu.sim.worlds import paper
-from dyclu.sim.worlds.population import Population, Round, World
+from dyclu.sim.worlds.population import Population, World
+from dyclu.sim.worlds.rounds import Round
 from dyclu.validation import FloatArray, Ids
 
 USERS, ROUNDS, WAVE = 10_000, 60, 1_000

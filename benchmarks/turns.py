@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.timing import Step
 from dyclu.policies.common.batches import BatchPolicy
 from dyclu.policy import Policy
-from dyclu.sim.worlds.population import Round
+from dyclu.sim.worlds.rounds import Round
 from dyclu.validation import FloatArray, Ids
 
 SLICES = 6

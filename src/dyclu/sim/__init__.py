@@ -7,7 +7,9 @@
 
 from dyclu.sim.runs.measures import Detections, Summary, detections, regret, summary
 from dyclu.sim.runs.play import Run, play
-from dyclu.sim.worlds.population import Population, Round, Seed, World
+from dyclu.sim.worlds.population import Population, Seed, World
+from dyclu.sim.worlds.rounds import Round
+from dyclu.sim.worlds.wild import Wild
 
 __all__ = [
     "Detections",
@@ -16,6 +18,7 @@ __all__ = [
     "Run",
     "Seed",
     "Summary",
+    "Wild",
     "World",
     "detections",
     "play",

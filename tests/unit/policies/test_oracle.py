@@ -95,10 +95,32 @@ def test_options_are_checked_and_survive_saving(tmp_path: Path) -> None:
         Oracle(2, truth=nothing)
     with pytest.raises(OptionError, match="alpha is 0"):
         Oracle(2, truth=swapped, alpha=0)
-    policy = Oracle(2, truth=swapped, alpha=None, noise=0.2, ridge=0.5, delta=0.05)
-    assert repr(policy) == "Oracle(dim=2, alpha=None, noise=0.2, ridge=0.5, delta=0.05)"
+    options: dict[str, Any] = {
+        "alpha": None,
+        "noise": 0.2,
+        "ridge": 0.5,
+        "delta": 0.05,
+        "intercept": True,
+    }
+    policy = Oracle(2, truth=swapped, **options)
+    shown = ", ".join(f"{name}={value}" for name, value in options.items())
+    assert repr(policy) == f"Oracle(dim=2, {shown})"
     policy.save(tmp_path / "policy")
     assert repr(Oracle.restore(read(tmp_path / "policy"), truth=swapped)) == repr(policy)
+
+
+def test_an_intercept_is_a_constant_feature() -> None:
+    policy, other = Oracle(2, truth=swapped, intercept=True), Oracle(3, truth=swapped)
+    arms = np.array([[0.3, -1.0], [0.8, 0.1]])
+    longer = np.column_stack([arms, np.ones(2)])
+    for i in (0, 1, 1):
+        policy.learn("ana", arms[i], i - 0.5)
+        other.learn("ana", longer[i], i - 0.5)
+    mine, theirs = policy.decide("ana", arms), other.decide("ana", longer)
+    assert (mine.arm, mine.mean, mine.width) == (theirs.arm, theirs.mean, theirs.width)
+    assert mine.theta is not None
+    assert theirs.theta is not None
+    assert np.array_equal(mine.theta, theirs.theta[:2])
 
 
 def test_rounds_continue_after_loading(tmp_path: Path) -> None:

@@ -77,20 +77,23 @@ def detections(run: Run) -> Detections:
     The first alarm in ``[change, next change)`` detects the change; every other alarm is false.
     """
     users = range(run.world.setting.users)
-    # Users are served in turn: round `time · users + user` becomes row `time`, column `user`.
-    alarms = run.changed.reshape(-1, len(users))
-    changes = [run.world.changes(user) for user in users]
-    found = tuple(
-        chain.from_iterable(
-            delays(np.flatnonzero(alarms[:, user]), changes[user]) for user in users
-        )
-    )
+    alarms, changes = _alarms(run), [run.world.changes(user) for user in users]
+    found = tuple(chain.from_iterable(delays(alarms[user], changes[user]) for user in users))
     return Detections(
         true=len(found),
-        false=int(alarms.sum()) - len(found),
+        false=int(run.changed.sum()) - len(found),
         missed=sum(map(len, changes)) - len(found),
         delays=found,
     )
+
+
+def _alarms(run: Run) -> list[Ids]:
+    """Return the rounds of each user at which an alarm was raised."""
+    served, users = run.world.served, run.world.setting.users
+    # A stable sort keeps the order of each user's rounds.
+    rounds = np.argsort(served, kind="stable")
+    ends = np.cumsum(np.bincount(served, minlength=users))[:-1]
+    return [np.flatnonzero(own) for own in np.split(run.changed[rounds], ends)]
 
 
 def delays(alarms: Ids, changes: Ids) -> list[int]:

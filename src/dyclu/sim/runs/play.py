@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from dyclu.errors import OptionError
 from dyclu.policy import Decision, Outcome, Policy
-from dyclu.sim.worlds.population import World
+from dyclu.sim.worlds.rounds import Round, Simulated
 from dyclu.validation import FloatArray, Ids, as_whole
 
 REPORT_EVERY = 100
@@ -59,18 +60,19 @@ class Run:
 
     Attributes
     ----------
-    world : World
+    world : Simulated
         The world, with the truth.
     arm : int array
         Index of the chosen arm among those offered.
     reward : array
-        Its reward, ``xᵀθ + η``.
+        Its reward.
     regret : array
-        Its regret in expectation, ``max xᵀθ − x_armᵀθ``.
+        Its regret in expectation: the largest mean minus the mean of this arm.
     surprised, changed : bool arrays
-        As in `Outcome`.
+        As in the `Outcome` of learning this round's reward.
     error : array
-        ``‖θ̂ − θ‖`` of the estimate that chose the arm; nan if the policy has none.
+        ``‖θ̂ − θ‖`` of the estimate that chose the arm; nan if the policy has none, or if rewards
+        are not linear.
     precision : array
         Share of the observations in the neighbours' segments that have the user's parameter; nan
         if there are none, if the policy has no segments, or if the round was not measured.
@@ -81,7 +83,7 @@ class Run:
         Time inside `decide` and `learn`.
     """
 
-    world: World
+    world: Simulated
     arm: Ids
     reward: FloatArray
     regret: FloatArray
@@ -100,35 +102,37 @@ def serve(
     policy: Policy, visit: Visit, clock: Callable[[], float]
 ) -> tuple[Decision, Outcome, float]:
     """Let a policy choose and learn once; return decision, outcome and seconds taken."""
-    start = clock()
-    decision = policy.decide(visit.user, visit.arms)
-    deciding = clock() - start
-    _check_arm(policy, decision, len(visit.arms))
-    context, reward = visit.arms[decision.arm], visit.reward(decision.arm)
-    start = clock()
-    outcome = policy.learn(visit.user, context, reward)
-    return decision, outcome, deciding + (clock() - start)
+    decision, deciding = _decide(policy, visit, clock)
+    outcome, learning = _learn(policy, visit, decision.arm, clock)
+    return decision, outcome, deciding + learning
 
 
 def play(
     policy: Policy,
-    world: World,
+    world: Simulated,
     *,
     look: int = 1,
+    tell: Callable[[Round], object] | None = None,
     progress: Callable[[int], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Run:
     """Let a policy serve every round of a world, and learn from every reward.
+
+    The reward of a round is learnt after the decision `world.delay` rounds later; rewards that have
+    not come at the end are learnt then, in order.
 
     Parameters
     ----------
     policy : Policy
         It learns from the run. Precision and recall are measured on the observations of this run
         only, not on what the policy had learnt before.
-    world : World
+    world : Simulated
         The rounds to play.
     look : int
         Measure the neighbourhood at every `look`-th round of each user.
+    tell : callable or None
+        Called with a round before its decision, and again before its reward is learnt. A policy
+        that is told the truth gets it in this way.
     progress : callable or None
         Called with the number of rounds played, every `REPORT_EVERY` rounds and at the end.
     clock : callable
@@ -136,26 +140,55 @@ def play(
     """
     look = as_whole(look, "look", least=1)
     rows = np.empty(len(world), ROW)
-    counts = _SegmentCounts(len(world.parameters))
-    for visit in world:
-        decision, outcome, seconds = serve(policy, visit, clock)
-        counts.add(outcome, visit.parameter)
-        measured = visit.time % look == 0
-        quality = counts.quality(outcome, visit.parameter) if measured else UNKNOWN
-        rows[visit.index] = (
-            decision.arm,
-            visit.reward(decision.arm),
-            visit.regret(decision.arm),
-            outcome.surprised,
-            outcome.changed,
-            _distance(decision.theta, world.parameters[visit.parameter]),
-            *quality,
-            seconds,
-        )
-        done = visit.index + 1
+    counts = _SegmentCounts(world.count)
+    for turn, learns in _in_order(world):
+        if tell is not None:
+            tell(turn)
+        row = rows[turn.index]
+        if not learns:
+            decision, row["seconds"] = _decide(policy, turn, clock)
+            row["arm"], row["regret"] = decision.arm, turn.regret(decision.arm)
+            row["error"] = _distance(decision.theta, turn.taste) if world.linear else math.nan
+            continue
+        outcome, seconds = _learn(policy, turn, row["arm"], clock)
+        counts.add(outcome, turn.parameter)
+        measured = turn.time % look == 0
+        quality = counts.quality(outcome, turn.parameter) if measured else UNKNOWN
+        row["reward"], row["seconds"] = turn.reward(row["arm"]), row["seconds"] + seconds
+        row["surprised"], row["changed"] = outcome.surprised, outcome.changed
+        row["precision"], row["recall"] = quality
+        done = turn.index + 1
         if progress is not None and (done % REPORT_EVERY == 0 or done == len(world)):
             progress(done)
     return Run(world=world, **{name: _column(rows, name) for name in ROW.fields or ()})
+
+
+def _in_order(world: Simulated) -> Iterator[tuple[Round, bool]]:
+    """Yield every round twice: with False when it is decided, with True when it is learnt."""
+    waiting = deque[Round]()
+    for turn in world:
+        yield turn, False
+        waiting.append(turn)
+        if len(waiting) > world.delay:
+            yield waiting.popleft(), True
+    yield from ((turn, True) for turn in waiting)
+
+
+def _decide(policy: Policy, visit: Visit, clock: Callable[[], float]) -> tuple[Decision, float]:
+    start = clock()
+    decision = policy.decide(visit.user, visit.arms)
+    seconds = clock() - start
+    _check_arm(policy, decision, len(visit.arms))
+    return decision, seconds
+
+
+def _learn(
+    policy: Policy, visit: Visit, arm: int, clock: Callable[[], float]
+) -> tuple[Outcome, float]:
+    context, reward = visit.arms[arm], visit.reward(arm)
+    start = clock()
+    outcome = policy.learn(visit.user, context, reward)
+    return outcome, clock() - start
 
 
 def _check_arm(policy: Policy, decision: Decision, offered: int) -> None:

@@ -1,18 +1,20 @@
 """Section 4.1's synthetic population: users share parameters, and each changes at other times.
 
-`Population` is the setting, `World` one draw of it, `Round` one visit of a user. A world knows the
-truth; a policy only gets a round's user and arms.
+`Population` is the setting, `World` one draw of it. A world knows the truth; a policy only gets a
+round's user and arms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from dyclu.core.rewards import Law
 from dyclu.errors import OptionError
 from dyclu.sim.worlds.draws import distinct
+from dyclu.sim.worlds.rounds import Round
 from dyclu.validation import FloatArray, Ids, as_positive, as_whole
 
 Seed = int | np.random.SeedSequence | np.random.Generator
@@ -22,45 +24,6 @@ CHUNK = 512
 
 ATTEMPTS = 10_000
 """Rejected candidates in a row after which a separation counts as impossible."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Round:
-    """One visit of one user.
-
-    Attributes
-    ----------
-    index : int
-        Number of the round among those of all users.
-    user : int
-        The user.
-    time : int
-        Number of the round among those of this user.
-    arms : array of shape (offered, dim)
-        The arms that are offered, read-only.
-    means : array of shape (offered,)
-        Expected reward of every arm, read-only.
-    noise : float
-        Noise of the reward, the same for every arm.
-    parameter : int
-        Row of `World.parameters` that is the user's parameter in this round.
-    """
-
-    index: int
-    user: int
-    time: int
-    arms: FloatArray = field(repr=False)
-    means: FloatArray = field(repr=False)
-    noise: float
-    parameter: int
-
-    def reward(self, arm: int) -> float:
-        """Return the reward of an arm, ``xᵀθ + η``."""
-        return float(self.means[arm]) + self.noise
-
-    def regret(self, arm: int) -> float:
-        """Return the expected regret of an arm, ``max xᵀθ − x_armᵀθ``."""
-        return float(self.means.max() - self.means[arm])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,6 +67,39 @@ class World:
         """Return the rounds of a user at which their parameter changes."""
         return np.flatnonzero(np.diff(self.truth[user])) + 1
 
+    @property
+    def served(self) -> Ids:
+        """The user of every round: users are served in turn."""
+        return np.tile(np.arange(self.setting.users), self.setting.rounds)
+
+    @property
+    def count(self) -> int:
+        """Number of unique parameters."""
+        return len(self.parameters)
+
+    @property
+    def delay(self) -> int:
+        """No delay: a reward comes before the next round."""
+        return 0
+
+    @property
+    def hazard(self) -> float:
+        """Share of a user's rounds at which they change: one divided by the mean period."""
+        return hazard_of(self.setting.shortest, self.setting.longest, self.setting.rounds)
+
+    @property
+    def linear(self) -> bool:
+        """An arm's expected reward is xᵀθ."""
+        return True
+
+    def tastes(self, index: int) -> FloatArray:
+        """Return the unique parameters, which are the same at every round."""
+        return self.parameters
+
+    def law(self, user: int) -> Law:
+        """Return the law of rewards, which is the same for every user."""
+        return Law(noise=self.setting.noise)
+
     def _chunk(
         self, start: int, pools: np.random.Generator, noises: np.random.Generator
     ) -> Iterator[Round]:
@@ -112,11 +108,15 @@ class World:
         parameter = self.truth[user, time]
         room = np.full(len(index), len(self.table))
         arms = self.table[distinct(pools, room, self.setting.offered)]
-        means = np.einsum("nkd,nd->nk", arms, self.parameters[parameter])
+        taste = self.parameters[parameter]
+        means = np.einsum("nkd,nd->nk", arms, taste)
         noise = self.setting.noise * noises.standard_normal(len(index))
-        arms.flags.writeable = means.flags.writeable = False
-        plain = (column.tolist() for column in (index, user, time))
-        return map(Round, *plain, arms, means, noise.tolist(), parameter.tolist())
+        changed = parameter != self.truth[user, np.maximum(time - 1, 0)]
+        for array in (arms, means, taste):
+            array.flags.writeable = False
+        first = (column.tolist() for column in (index, user, time))
+        last = noise.tolist(), parameter.tolist(), taste, changed.tolist()
+        return map(Round, *first, arms, means, *last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,12 +189,19 @@ class Population:
         Parameters, table, changes, pools and noise have separate random streams: changing one
         option does not change what the others decide.
         """
-        parameters, table, changes, pools, noises = _root(seed).spawn(5)
-        truth = _truth(self, np.random.default_rng(changes))
+        parameters, table, changes, pools, noises = root_of(seed).spawn(5)
+        truth = draw_truth(
+            np.random.default_rng(changes),
+            users=self.users,
+            rounds=self.rounds,
+            parameters=self.parameters,
+            shortest=self.shortest,
+            longest=self.longest,
+        )
         unique = int(truth.max()) + 1 if self.parameters is None else self.parameters
         return World(
             setting=self,
-            table=_unit_vectors(np.random.default_rng(table), self.arms, self.dim),
+            table=unit_vectors(np.random.default_rng(table), self.arms, self.dim),
             parameters=_separated(np.random.default_rng(parameters), unique, self),
             truth=truth,
             pools=pools,
@@ -202,7 +209,7 @@ class Population:
         )
 
 
-def _root(seed: Seed) -> np.random.SeedSequence:
+def root_of(seed: Seed) -> np.random.SeedSequence:
     """Return a new sequence to spawn from; the caller's count of children does not change."""
     if isinstance(seed, np.random.Generator):
         return np.random.SeedSequence(seed.integers(2**32, size=4).tolist())
@@ -211,7 +218,8 @@ def _root(seed: Seed) -> np.random.SeedSequence:
     return np.random.SeedSequence(seed.generate_state(4).tolist())
 
 
-def _unit_vectors(rng: np.random.Generator, count: int, dim: int) -> FloatArray:
+def unit_vectors(rng: np.random.Generator, count: int, dim: int) -> FloatArray:
+    """Return vectors that are uniform on the unit sphere, shape (count, dim)."""
     vectors = rng.standard_normal((count, dim))
     unit: FloatArray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return unit
@@ -227,7 +235,7 @@ def _separated(rng: np.random.Generator, count: int, setting: Population) -> Flo
 def _far_from(others: FloatArray, rng: np.random.Generator, separation: float) -> FloatArray:
     count, dim = others.shape
     for _ in range(ATTEMPTS):
-        candidate: FloatArray = _unit_vectors(rng, 1, dim)[0]
+        candidate: FloatArray = unit_vectors(rng, 1, dim)[0]
         if (np.linalg.norm(others - candidate, axis=1) >= separation).all():
             return candidate
     raise OptionError(
@@ -237,25 +245,42 @@ def _far_from(others: FloatArray, rng: np.random.Generator, separation: float) -
     )
 
 
-def _truth(setting: Population, rng: np.random.Generator) -> Ids:
+def hazard_of(shortest: int, longest: int, rounds: int) -> float:
+    """Return one divided by the mean length of a period; 0 if users never change.
+
+    >>> hazard_of(100, 300, rounds=1000)
+    0.005
+    """
+    return 2 / (shortest + longest) if shortest < rounds else 0.0
+
+
+def draw_truth(
+    rng: np.random.Generator,
+    *,
+    users: int,
+    rounds: int,
+    parameters: int | None,
+    shortest: int,
+    longest: int,
+) -> Ids:
     """Return the parameter of each user at each of their rounds, shape (users, rounds)."""
-    starts = _starts(setting, rng)
-    if setting.parameters is None:
+    starts = _starts(rng, users, rounds, shortest, longest)
+    if parameters is None:
         return np.cumsum(starts).reshape(starts.shape) - 1
-    if setting.parameters == 1:
+    if parameters == 1:
         return np.zeros(starts.shape, dtype=np.intp)
     # A step of 1 … m − 1, modulo m, leads to each of the other parameters with equal probability.
-    steps = starts * rng.integers(1, setting.parameters, size=starts.shape)
-    steps[:, 0] = rng.integers(setting.parameters, size=setting.users)
-    return np.cumsum(steps, axis=1) % setting.parameters
+    steps = starts * rng.integers(1, parameters, size=starts.shape)
+    steps[:, 0] = rng.integers(parameters, size=users)
+    return np.cumsum(steps, axis=1) % parameters
 
 
-def _starts(setting: Population, rng: np.random.Generator) -> Ids:
+def _starts(rng: np.random.Generator, users: int, rounds: int, shortest: int, longest: int) -> Ids:
     """Return 1 where a period of a user begins, 0 elsewhere, shape (users, rounds)."""
-    most = -(-setting.rounds // setting.shortest)
-    lengths = rng.integers(setting.shortest, setting.longest + 1, size=(setting.users, most))
+    most = -(-rounds // shortest)
+    lengths = rng.integers(shortest, longest + 1, size=(users, most))
     ends = np.cumsum(lengths, axis=1)
-    user, period = np.nonzero(ends < setting.rounds)
-    starts = np.zeros((setting.users, setting.rounds), dtype=np.intp)
+    user, period = np.nonzero(ends < rounds)
+    starts = np.zeros((users, rounds), dtype=np.intp)
     starts[:, 0] = starts[user, ends[user, period]] = 1
     return starts
