@@ -1,7 +1,7 @@
 """The policies, one per file, and their registry.
 
-`names` lists them, `make` makes one by name, `load` reads a saved one. The oracle has no name here:
-it needs the truth when it is made, and again when it is read from a file.
+`names` lists them, `make` makes one by name, `load` reads a saved one. `Oracle` and `Told` have no
+names here: they need the truth when they are made, and again when they are read from a file.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dyclu.policies.linucb import LinUCB
 from dyclu.policies.oracle import Oracle
 from dyclu.policies.sclub import Sclub
 from dyclu.policies.sliding import SlidingLinUCB
+from dyclu.policies.told import Told
 from dyclu.policies.uniform import Uniform
 from dyclu.policy import Policy
 from dyclu.storage import damaged_on_error, read
@@ -37,6 +38,7 @@ __all__ = [
     "Oracle",
     "Sclub",
     "SlidingLinUCB",
+    "Told",
     "Uniform",
     "load",
     "make",
@@ -85,10 +87,10 @@ def make(name: str, dim: int, **options: Any) -> Policy:
 def load(path: str | PathLike[str]) -> Policy:
     """Read a policy from the file that its `save` wrote; it continues bit for bit."""
     saved = read(path)
-    if saved.kind == Oracle.__name__:
+    if saved.kind in (Oracle.__name__, Told.__name__):
         raise OptionError(
-            f"{path} holds an oracle, and the truth is not saved with it; "
-            "use Oracle.restore(dyclu.storage.read(path), truth=...)"
+            f"{path} holds a policy that is told the truth, and the truth is not saved with it; "
+            f"use {saved.kind}.restore(dyclu.storage.read(path), ...)"
         )
     if saved.kind not in _KINDS:
         raise ForeignFile(

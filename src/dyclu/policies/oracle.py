@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dyclu.core.noise import Noise
+from dyclu.core.ridge import Scores
 from dyclu.core.theory import exploration
 from dyclu.errors import KindError
 from dyclu.policies.common.base import Arrays, OneByOne
@@ -45,6 +46,8 @@ class Oracle(WithoutGroups, OneByOne):
         Regularisation λ.
     delta : float
         Probability that a confidence interval misses.
+    intercept : bool
+        Add a constant feature, for rewards whose mean is a constant plus ``xᵀθ``.
 
     Examples
     --------
@@ -64,6 +67,7 @@ class Oracle(WithoutGroups, OneByOne):
         noise: float | None = None,
         ridge: float = 0.1,
         delta: float = 0.1,
+        intercept: bool = False,
     ) -> None:
         if not callable(truth):
             raise KindError(
@@ -74,20 +78,23 @@ class Oracle(WithoutGroups, OneByOne):
         self.alpha = None if alpha is None else as_positive(alpha, "alpha")
         self.ridge = as_positive(ridge, "ridge")
         self.delta = as_probability(delta, "delta")
+        self.intercept = bool(intercept)
         self._known = None if noise is None else Noise.known(noise)
         self._truth = truth
-        self._models = RidgeModels(self.dim, ridge=self.ridge)
+        self._models = RidgeModels(self.dim + self.intercept, ridge=self.ridge)
         self._time: dict[User, int] = {}
 
     def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose the arm of the highest upper confidence bound; changes nothing."""
         parameter = self._parameter(user)
-        return choose(user, self._models.scores(parameter, arms, alpha=self._alpha(parameter)))
+        alpha = self._alpha(parameter)
+        theta, mean, width = self._models.scores(parameter, self._features(arms), alpha=alpha)
+        return choose(user, Scores(theta[: self.dim], mean, width))
 
     def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Add the observation to the model of the user's parameter."""
         parameter = self._parameter(user)
-        self._models.add(self._models.of(parameter), x, y)
+        self._models.add(self._models.of(parameter), self._features(x), y)
         self._time[user] = self._time.get(user, 0) + 1
         return Outcome(user, segment=parameter, neighbours=np.array([parameter], dtype=np.intp))
 
@@ -107,6 +114,12 @@ class Oracle(WithoutGroups, OneByOne):
     def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
         self._models.fill(state, arrays)
         self._time = dict(state["time"])
+
+    def _features(self, contexts: FloatArray) -> FloatArray:
+        """Return contexts, of shape (…, dim), with the constant feature if there is one."""
+        if not self.intercept:
+            return contexts
+        return np.concatenate([contexts, np.ones((*contexts.shape[:-1], 1))], axis=-1)
 
     def _parameter(self, user: User) -> int:
         return as_whole(self._truth(user, self._time.get(user, 0)), "truth", least=0)
