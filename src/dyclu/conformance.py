@@ -627,7 +627,10 @@ def _expect_users(policy: Policy, expected: Iterable[User]) -> None:
 
 
 def _expect_unknown(policy: Policy, user: User, arms: FloatArray) -> None:
-    asks: tuple[Callable[[User], Any], ...] = (policy.locate, lambda who: policy.decide(who, arms))
+    def decide(user: User) -> Decision:
+        return policy.decide(user, arms.copy())
+
+    asks: tuple[Callable[[User], Any], ...] = (policy.locate, decide)
     for ask in asks:
         expected = replace(ask(STRANGER), user=user)
         _expect(ask(user) == expected, f"the answer for an unknown user, {expected}", ask(user))

@@ -237,15 +237,6 @@ class Policy(Protocol):
         ...
 
 
-def described(kind: str, options: Mapping[str, Any]) -> str:
-    """Return the text of the call that makes a policy, for its `repr`.
-
-    >>> described("LinUCB", {"dim": 3, "alpha": 0.3})
-    'LinUCB(dim=3, alpha=0.3)'
-    """
-    return f"{kind}({', '.join(f'{name}={value!r}' for name, value in options.items())})"
-
-
 def first_best(scores: FloatArray) -> int:
     """Return the first index whose score is at most `TIE` below the best one.
 

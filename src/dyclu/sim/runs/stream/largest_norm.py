@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from os import PathLike
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from dyclu.policies.common.plain import WithoutUsers
-from dyclu.policy import Decision, Outcome, described, first_best
-from dyclu.storage import Saved, write
-from dyclu.validation import as_arms, as_context, as_dim, as_reward, as_user
+from dyclu.policies.common.base import Arrays, OneByOne
+from dyclu.policies.common.plain import WithoutGroups
+from dyclu.policy import Decision, Outcome, first_best
+from dyclu.validation import FloatArray, User, as_dim
 
 
-class LargestNorm(WithoutUsers):
+class LargestNorm(WithoutGroups, OneByOne):
     """Always chooses the arm with the longest vector of features.
 
     On Last.fm, artists with more tags have longer feature vectors, and they are more often the
@@ -30,26 +28,23 @@ class LargestNorm(WithoutUsers):
     def __init__(self, dim: int) -> None:
         self.dim = as_dim(dim)
 
-    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+    def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose the longest arm; changes nothing."""
-        user, arms = as_user(user), as_arms(arms, self.dim)
         return Decision(user, first_best(np.linalg.norm(arms, axis=1)), 0.0, 0.0)
 
-    def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        """Check the reward and ignore it."""
-        user = as_user(user)
-        as_context(context, self.dim)
-        as_reward(reward)
+    def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
+        """Ignore the reward."""
         return Outcome(user)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the dimension; there is no other state."""
-        write(path, Saved("LargestNorm", {"dim": self.dim}, {}, {}))
+    @property
+    def _by_user(self) -> Mapping[User, Any]:
+        return {}
 
-    @classmethod
-    def restore(cls, saved: Saved) -> LargestNorm:
-        """Return the policy that was saved."""
-        return cls(**saved.options)
+    def _forget(self, user: User) -> None:
+        """Do nothing: nothing is kept of any user."""
 
-    def __repr__(self) -> str:
-        return described("LargestNorm", {"dim": self.dim})
+    def _dump(self) -> tuple[dict[str, Any], Arrays]:
+        return {}, {}
+
+    def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
+        """Do nothing: there is no state but the dimension."""
