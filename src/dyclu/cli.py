@@ -23,7 +23,7 @@ from dyclu.errors import DycluError
 from dyclu.service import commands
 
 if TYPE_CHECKING:
-    from dyclu.sim.studies.lastfm import LastFMStudy
+    from dyclu.sim.studies.stream import StreamStudy
     from dyclu.sim.studies.study import Study
 
 REFUSED = 2
@@ -32,17 +32,19 @@ INTERRUPTED = 130
 
 
 class What(StrEnum):
-    """Experiments of the paper."""
+    """Experiments; all are those of the paper."""
 
     TABLE1 = "table1"
     FIGURE2 = "figure2"
     LASTFM = "lastfm"
+    MOVIELENS = "movielens"
     ALL = "all"
 
 
 SCALINGS, ORDERS = "largest|unit|none", "shuffled|dated|published"
-SERVINGS, NEGATIVES = "in-turn|at-random", "unknown|untagged"
-"""Choices of the options for lastfm; the first one is the default."""
+SERVINGS, DATED_SERVINGS = "in-turn|at-random", "dated|in-turn|at-random"
+NEGATIVES, FILM_NEGATIVES = "unknown|untagged", "unrated|never-rated"
+"""Choices of the options for lastfm and movielens; the first one is the default."""
 
 Seeds = Annotated[
     str | None,
@@ -182,16 +184,16 @@ def demo(
         _print_json({**shown.numbers(summaries), "files": [str(file) for file in files]})
 
 
-def _choice(help_text: str, choices: str) -> Any:
-    return typer.Option(
-        help=f"lastfm: {help_text}.", metavar=choices, show_default=choices.partition("|")[0]
-    )
+def _recorded(help_text: str, **choices: str) -> Any:
+    """Return an option of recorded data sets, from its choices or default for each of them."""
+    of_each = "; ".join(f"{name}: {choice}" for name, choice in choices.items())
+    return typer.Option(help=f"{help_text} ({of_each}).", show_default=False)
 
 
 @app.command()
 @errors_on_stderr()
 def reproduce(
-    what: Annotated[What, typer.Argument(help="Experiment of the paper.")],
+    what: Annotated[What, typer.Argument(help="The experiment.")],
     rows: Annotated[
         str | None,
         typer.Option(help="Rows of Table 1, such as 1,4-6.", metavar="LIST", show_default="all"),
@@ -202,20 +204,49 @@ def reproduce(
     dask: Dask = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder with the Last.fm data set, for lastfm.", metavar="DIR"),
+        typer.Option(help="Folder with the data set, for lastfm and movielens.", metavar="DIR"),
     ] = None,
     least: Annotated[
         int | None,
-        typer.Option(help="lastfm: least number of observations of a person.", show_default="800"),
+        _recorded("Least number of observations of a person", lastfm="800", movielens="30"),
     ] = None,
     scaling: Annotated[
         str | None,
-        _choice("divide features by the largest norm, each artist's own, or nothing", SCALINGS),
+        _recorded(
+            "Divide features by the largest norm, by each item's own, or by nothing",
+            lastfm=SCALINGS,
+            movielens=SCALINGS,
+        ),
     ] = None,
-    order: Annotated[str | None, _choice("order of a person's observations", ORDERS)] = None,
-    serving: Annotated[str | None, _choice("order in which users come", SERVINGS)] = None,
+    order: Annotated[
+        str | None, _recorded("Order of a person's observations", lastfm=ORDERS)
+    ] = None,
+    serving: Annotated[
+        str | None,
+        _recorded("Order in which users come", lastfm=SERVINGS, movielens=DATED_SERVINGS),
+    ] = None,
     negatives: Annotated[
-        str | None, _choice("artists that are offered beside the positive one", NEGATIVES)
+        str | None,
+        _recorded(
+            "Items that are offered beside the positive one",
+            lastfm=NEGATIVES,
+            movielens=FILM_NEGATIVES,
+        ),
+    ] = None,
+    parts: Annotated[
+        int | None,
+        _recorded("Number of people that each user is in turn", lastfm="3", movielens="1"),
+    ] = None,
+    cut: Annotated[
+        str | None,
+        _recorded("Features from before this date, events after it", movielens="2007-01-01"),
+    ] = None,
+    stars: Annotated[
+        float | None, _recorded("Least rating of the positive film", movielens="4")
+    ] = None,
+    popular: Annotated[
+        int | None,
+        _recorded("Least number of ratings, before the cut, of an offered film", movielens="5"),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version with 2 seeds; takes a few minutes.")
@@ -227,9 +258,10 @@ def reproduce(
     """Repeat the paper's experiments and compare the results.
 
     table1 is the paper's nine simulated settings, figure2 its three environments, lastfm its
-    experiment with real people. At full size they take hours. Every finished run is stored in
-    OUT/runs: the same command continues where it was stopped. Each experiment has its own folder in
-    OUT for results (CSV) and report (Markdown, HTML, PNG).
+    experiment with real people; all runs these three. movielens is like lastfm with films, and not
+    in the paper. At full size they take hours. Every finished run is stored in OUT/runs: the same
+    command continues where it was stopped. Each experiment has its own folder in OUT for results
+    (CSV) and report (Markdown, HTML, PNG).
     """
     from dyclu.sim.studies.options import command_line, parse_numbers, parse_policies, parse_seeds
     from dyclu.sim.studies.paper import paper_studies
@@ -241,17 +273,19 @@ def reproduce(
         seeds=parse_seeds(seeds, quick=quick),
         quick=quick,
         data=data,
-        reading=_given(least=least, scaling=scaling),
+        reading=_given(least=least, scaling=scaling, cut=cut, stars=stars, popular=popular),
         drawing=_given(
             order=order,
-            # With a hyphen, the option needs no quotes in a shell.
+            # With a hyphen, the options need no quotes in a shell.
             serving=None if serving is None else serving.replace("-", " "),
-            negatives=negatives,
+            negatives=None if negatives is None else negatives.replace("-", " "),
+            parts=parts,
         ),
     )
     options: dict[str, object] = {"rows": rows, "seeds": seeds, "policies": policies}
     options |= {"quick": quick, "least": least, "scaling": scaling, "order": order}
-    options |= {"serving": serving, "negatives": negatives, "data": data and "DIR"}
+    options |= {"serving": serving, "negatives": negatives, "parts": parts, "cut": cut}
+    options |= {"stars": stars, "popular": popular, "data": data and "DIR"}
     command = command_line(f"reproduce {what}", options)
     _run_studies({out / study.name: study for study in studies}, out, command, jobs, dask)
 
@@ -398,7 +432,7 @@ def _warnings_shown() -> Iterator[None]:
 
 
 def _run_studies(
-    studies: Mapping[Path, Study | LastFMStudy],
+    studies: Mapping[Path, Study | StreamStudy],
     out: Path,
     command: str,
     jobs: int | None,

@@ -51,8 +51,8 @@ def regret_figure(results: Sequence[Result]) -> Figure:
     return drawn
 
 
-def reward_figure(results: Sequence[Result]) -> Figure:
-    """Draw the reward on Last.fm divided by random choice's; bands are one standard error."""
+def reward_figure(results: Sequence[Result], title: str) -> Figure:
+    """Draw the reward on a stream divided by random choice's; bands are one standard error."""
     groups = grouped(results)
     policies = [policy for _, policy in groups]
     with _panels(1) as (drawn, (axes,)):
@@ -61,7 +61,7 @@ def reward_figure(results: Sequence[Result]) -> Figure:
             # Streams differ in length, so the x axis is the share of the stream.
             shares = 100 * np.arange(1, values.shape[1] + 1) / values.shape[1]
             _draw_curve(axes, shares, values, policy, policies)
-        axes.set(title="Reward on Last.fm", ylabel="multiple of random choice's", ylim=0)
+        axes.set(title=title, ylabel="multiple of random choice's", ylim=0)
         axes.set(xlim=(0, 100), xlabel="events served, % of the stream")
     return drawn
 

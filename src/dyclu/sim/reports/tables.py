@@ -19,13 +19,6 @@ from dyclu.sim.worlds.population import Population
 NO_NEIGHBOURS = frozenset({"dlinucb", "dlinucb-sigma"})
 """Policies with several models per user, none of them shared: their segments have no neighbours."""
 
-LARGEST_NORM_NOTE = (
-    "largest-norm learns nothing and always takes the longest arm. An artist's features are the "
-    "longer the more tags it got, and artists with many tags are the ones that people tag: "
-    "popularity leaks into the length, and a reward up to this one's takes no learning."
-)
-"""Explanation of the baseline `LargestNorm`."""
-
 SHARES = tuple(f"after {share:.0%}" for share in MILESTONES)
 """Columns of `reward_table`."""
 
@@ -56,8 +49,11 @@ def regret_table(results: Iterable[Result], published: Mapping[str, Mapping[str,
     return Table(header=("setting", *policies, *order), rows=tuple(rows), note=note)
 
 
-def reward_table(results: Iterable[Result]) -> Table:
-    """Return the reward on Last.fm divided by that of random choice, at `MILESTONES`."""
+def reward_table(results: Iterable[Result], largest_norm: str = "") -> Table:
+    """Return the reward on a stream divided by that of random choice, at `MILESTONES`.
+
+    `largest_norm` explains the baseline `LargestNorm`, if it played.
+    """
     rows = []
     for (_, policy), runs in grouped(results).items():
         passed = zip(*(milestones(relative_reward_curve(run)) for run in runs), strict=True)
@@ -67,12 +63,12 @@ def reward_table(results: Iterable[Result]) -> Table:
         "Mean over seeds ± its standard error."
     )
     names = [name for name, *_ in rows]
-    note += f" {LARGEST_NORM_NOTE}" if "largest-norm" in names else ""
+    note += f" {largest_norm}" if largest_norm and "largest-norm" in names else ""
     return Table(header=("policy", *SHARES), rows=tuple(rows), note=note)
 
 
 def lead_table(results: Iterable[Result]) -> Table:
-    """Return the difference of DyClu and LinUCB on Last.fm for both widths, at `MILESTONES`."""
+    """Return the difference of DyClu and LinUCB on a stream for both widths, at `MILESTONES`."""
     runs = {policy: found for (_, policy), found in grouped(results).items()}
     measures = [partial(_reward_at, i) for i in range(len(MILESTONES))]
     played = [(a, b) for a, b in COMPARED if a in runs and b in runs]
@@ -88,7 +84,7 @@ def lead_table(results: Iterable[Result]) -> Table:
 
 
 def stream_contestants_table(names: Sequence[str]) -> Table:
-    """Return width and options of policies on Last.fm."""
+    """Return width and options of policies on a stream."""
     rows = [
         (name, stream_contestants.width(name), _options_text(stream_contestants.options(name)))
         for name in names

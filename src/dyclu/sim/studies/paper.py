@@ -1,4 +1,4 @@
-"""The paper's experiments as studies: Table 1, Figure 2 and Last.fm."""
+"""The experiments of `dyclu reproduce` as studies: Table 1, Figure 2, Last.fm and MovieLens."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Any
 from dyclu.errors import OptionError
 from dyclu.sim.reports.figures import ENVIRONMENTS
 from dyclu.sim.runs.contestants import CONTESTANTS
-from dyclu.sim.runs.stream import contestants as stream_contestants
-from dyclu.sim.studies.lastfm import LastFMStudy
+from dyclu.sim.studies.stream import EXPERIMENTS as RECORDED
+from dyclu.sim.studies.stream import StreamStudy
 from dyclu.sim.studies.study import Study, folder_name
 from dyclu.sim.worlds import paper
-from dyclu.sim.worlds.lastfm import WHERE
 from dyclu.sim.worlds.population import Population
 
 EXPERIMENTS = ("table1", "figure2", "lastfm")
-"""The names that `paper_studies` knows, beside ``"all"``."""
+"""The experiments of the paper, which ``"all"`` stands for."""
 
 QUICK_ROWS = (1, 6, 9)
 QUICK_USERS = 20
@@ -36,37 +35,58 @@ def paper_studies(
     data: Path | None = None,
     reading: Mapping[str, Any] | None = None,
     drawing: Mapping[str, Any] | None = None,
-) -> list[Study | LastFMStudy]:
-    """Return the studies of one of `EXPERIMENTS`, or of ``"all"`` of them; options are checked.
+) -> list[Study | StreamStudy]:
+    """Return the studies of one experiment, or of ``"all"`` of `EXPERIMENTS`; options are checked.
 
-    `rows` are those of Table 1, `data` is the folder of the Last.fm files; `reading` and `drawing`
-    are as in `LastFMStudy.read`. Without `policies`, each study has those of the paper; ``"all"``
-    leaves the oracle out of Last.fm.
+    `rows` are those of Table 1, `data` is the folder of the files of a recorded data set; `reading`
+    and `drawing` are as in `StreamStudy.read`. Without `policies`, each study has its own;
+    ``"all"`` leaves the oracle out of Last.fm.
     """
     wanted = EXPERIMENTS if experiment == "all" else (experiment,)
     if rows is not None and "table1" not in wanted:
         raise OptionError(f"{experiment} has no rows; leave out --rows, or reproduce table1")
-    if "lastfm" not in wanted and (only := [*(reading or {}), *(drawing or {})]):
-        raise OptionError(f"--{only[0]} is for lastfm; leave it out, or reproduce lastfm")
-    if data is None and "lastfm" in wanted:
-        raise OptionError(f"{experiment} needs --data with the Last.fm data set; {WHERE}")
+    recorded = [name for name in wanted if name in RECORDED]
+    _check_options(recorded, [*(reading or {}), *(drawing or {})])
+    if data is None and recorded:
+        needed = RECORDED[recorded[0]]
+        raise OptionError(
+            f"{experiment} needs --data with the {needed.title} data set; {needed.where}"
+        )
 
     simulated = CONTESTANTS if policies is None else policies
-    studies: list[Study | LastFMStudy] = []
+    studies: list[Study | StreamStudy] = []
     if "table1" in wanted:
         studies.append(table1(rows=rows, policies=simulated, seeds=seeds, quick=quick))
     if "figure2" in wanted:
         studies.append(figure2(policies=simulated, seeds=seeds, quick=quick))
-    if "lastfm" in wanted and data is not None:
-        on_lastfm = stream_contestants.CONTESTANTS if policies is None else policies
-        if experiment == "all" and set(on_lastfm) > {"oracle"}:
-            on_lastfm = tuple(name for name in on_lastfm if name != "oracle")
+    for name in recorded:
+        assert data is not None
+        players = RECORDED[name].policies if policies is None else policies
+        if experiment == "all" and set(players) > {"oracle"}:
+            players = tuple(player for player in players if player != "oracle")
         studies.append(
-            LastFMStudy.read(
-                data, policies=on_lastfm, seeds=seeds, quick=quick, reading=reading, drawing=drawing
+            StreamStudy.read(
+                RECORDED[name],
+                data,
+                policies=players,
+                seeds=seeds,
+                quick=quick,
+                reading=reading,
+                drawing=drawing,
             )
         )
     return studies
+
+
+def _check_options(recorded: Sequence[str], given: Sequence[str]) -> None:
+    """Refuse options that none of the recorded data sets has."""
+    known = frozenset().union(*(RECORDED[name].options for name in recorded))
+    for option in given:
+        if option not in known:
+            owners = [name for name in RECORDED if option in RECORDED[name].options]
+            raise OptionError(
+                f"--{option} is for {' and '.join(owners)}; leave it out, or reproduce {owners[0]}"
+            )
 
 
 def table1(

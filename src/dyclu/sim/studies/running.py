@@ -12,7 +12,7 @@ from dyclu.sim.reports.document import Document
 from dyclu.sim.reports.page import write_report
 from dyclu.sim.reports.terminal import progress_bars
 from dyclu.sim.runs.results import Result, missing_runs, write_csv, write_curves, write_timing
-from dyclu.sim.studies.lastfm import LastFMStudy
+from dyclu.sim.studies.stream import StreamStudy
 from dyclu.sim.studies.study import Study
 from dyclu.storage import check_writable
 
@@ -26,7 +26,7 @@ def check_workers(workers: int | None) -> None:
 
 
 def run_study(
-    study: Study | LastFMStudy,
+    study: Study | StreamStudy,
     folder: Path,
     store: Path,
     *,
@@ -58,7 +58,7 @@ def run_study(
 
 
 def _results(
-    study: Study | LastFMStudy, store: Path, workers: int | None, dask: str | None
+    study: Study | StreamStudy, store: Path, workers: int | None, dask: str | None
 ) -> tuple[list[Result], str]:
     """Return the results, and a phrase that says how long how many runs took."""
     start, finished = time.monotonic(), list[int]()
@@ -82,7 +82,7 @@ def _results(
 
 
 def _document(
-    study: Study | LastFMStudy, results: Sequence[Result], facts: Mapping[str, str], warn: Warn
+    study: Study | StreamStudy, results: Sequence[Result], facts: Mapping[str, str], warn: Warn
 ) -> Document:
     try:
         return study.document(results, facts=facts)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Protocol, Self, get_args
+from typing import Any, ClassVar, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,9 @@ class Recording(Protocol):
     name: ClassVar[str]
     """The name that `dyclu reproduce` uses."""
 
-    @classmethod
-    def read(cls, folder: Any, **options: Any) -> Self:
-        """Read the files in a folder."""
+    @property
+    def read(self) -> Callable[..., Any]:
+        """The function that reads such a data set from a folder."""
 
     @property
     def stream(self) -> Callable[..., Stream]:

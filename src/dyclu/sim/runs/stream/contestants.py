@@ -70,8 +70,8 @@ def contestant(name: str, dim: int, *, seed: int = 0) -> Policy:
     """Return a new policy by name, or one of your own (``"module:Class"``)."""
     if name == "oracle":
         raise OptionError(
-            "oracle cannot play on Last.fm: it needs the true parameters, which are not known; "
-            f"choose from {', '.join(contestants())}"
+            "oracle cannot play on recorded events: it needs the true parameters, which are not "
+            f"known; choose from {', '.join(contestants())}"
         )
     if name == "largest-norm":
         return LargestNorm(dim)

@@ -1,4 +1,4 @@
-"""Jobs on Last.fm, which `sweep` runs like those in simulated settings."""
+"""Jobs on recorded events, which `sweep` runs like those in simulated settings."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from dyclu.sim.runs.measures import delays
 from dyclu.sim.runs.results import POINTS, Result, Timing, checkpoints
 from dyclu.sim.runs.stream import contestants
 from dyclu.sim.runs.stream.play import StreamRun, play_stream
-from dyclu.sim.worlds.lastfm import LastFM
+from dyclu.sim.worlds.recording import Recording
 from dyclu.validation import FloatArray
 
 OFFERED = 25
-"""Artists that every event offers."""
+"""Items that every event offers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LastFMJob:
-    """One run on Last.fm; it contains the data, so a worker needs no files.
+class StreamJob:
+    """One run on a recorded data set; it contains the data, so a worker needs no files.
 
-    In every event one artist has reward 1, so a choice with reward 0 has regret 1. Its `Result` is
+    In every event one item has reward 1, so a choice with reward 0 has regret 1. Its `Result` is
     like that of a simulation: rounds are events, and a user changes where the next person follows.
 
     Attributes
     ----------
-    data : LastFM
+    data : Recording
         The files as they were read.
     source : str
         Digest of the data.
@@ -41,10 +41,10 @@ class LastFMJob:
     seed : int
         Seed of the stream, and of a policy that chooses at random.
     reading, drawing : mapping of str to value
-        Options of `LastFM.read` and of `LastFM.stream`.
+        Options of the data's `read` and `stream`.
     """
 
-    data: LastFM = field(repr=False, compare=False)
+    data: Recording = field(repr=False, compare=False)
     source: str
     policy: str
     seed: int = 0
@@ -56,19 +56,19 @@ class LastFMJob:
 
     @property
     def name(self) -> str:
-        """Name of the setting: ``lastfm`` and the options that differ from their defaults."""
-        defaults = complete(LastFM.read, {}) | complete(LastFM.stream, {})
+        """Name of the setting: the data's, and the options that differ from their defaults."""
+        defaults = complete(self.data.read, {}) | complete(self.data.stream, {})
         given = {**self.reading, **self.drawing}
         own = [f"{name}={value}" for name, value in given.items() if value != defaults[name]]
-        return " ".join(["lastfm", *own])
+        return " ".join([self.data.name, *own])
 
     @property
     def configuration(self) -> dict[str, Any]:
         """Everything the result depends on, in plain values; defaults are written out."""
         return {
             "data": self.source,
-            "reading": complete(LastFM.read, self.reading),
-            "drawing": complete(LastFM.stream, self.drawing) | {"offered": OFFERED},
+            "reading": complete(self.data.read, self.reading),
+            "drawing": complete(self.data.stream, self.drawing) | {"offered": OFFERED},
             "policy": self.policy,
             "told": contestants.options(self.policy),
             "source": source_of(self.policy, known=contestants.contestants()),
@@ -98,8 +98,8 @@ class LastFMJob:
 def complete(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword options of a function: those given, and the defaults of the others.
 
-    >>> complete(LastFM.read, {"least": 500})
-    {'dim': 25, 'least': 500, 'scaling': 'largest'}
+    >>> complete(sorted, {"reverse": True})
+    {'key': None, 'reverse': True}
     """
     parameters = inspect.signature(function).parameters.values()
     by_default = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
@@ -113,7 +113,7 @@ def relative_reward_curve(result: Result) -> FloatArray:
     return ratio
 
 
-def _result(job: LastFMJob, run: StreamRun) -> Result:
+def _result(job: StreamJob, run: StreamRun) -> Result:
     regret, seconds = np.cumsum(1 - run.reward), float(run.seconds.sum())
     changes, found = _changes(run)
     return Result(

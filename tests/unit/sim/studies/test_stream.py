@@ -1,4 +1,4 @@
-"""`dyclu.sim.studies.lastfm`: runs on Last.fm are swept and reported like all others."""
+"""`dyclu.sim.studies.stream`: runs on recorded data are swept and reported like all others."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from dyclu.sim.reports.page import html, markdown
 from dyclu.sim.runs.results import Result, write_csv, write_timing
 from dyclu.sim.runs.stream import job as stream_job
 from dyclu.sim.runs.sweep import sweep
-from dyclu.sim.studies.lastfm import LastFMStudy
-from dyclu.sim.worlds.lastfm import LISTENED, TAGGED
+from dyclu.sim.studies.stream import LASTFM, MOVIELENS, StreamStudy
+from dyclu.sim.worlds.lastfm import LISTENED, TAGGED, LastFM
+from dyclu.sim.worlds.movielens_files import MOVIES, RATINGS, TAGS
 from tests.unit.sim.samples import FACTS, a_result
 
 
-def made(study: LastFMStudy, folder: Path) -> list[Result]:
+def made(study: StreamStudy, folder: Path) -> list[Result]:
     return study.run(folder, workers=1, dask=None, progress=lambda done, total: None)
 
 
@@ -45,7 +46,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_last_fm_runs_are_made_once(data: Path, tmp_path: Path) -> None:
-    study = LastFMStudy.read(data, policies=("uniform", "linucb"), seeds=(0,), quick=True)
+    study = StreamStudy.read(LASTFM, data, policies=("uniform", "linucb"), seeds=(0,), quick=True)
     calls: list[tuple[int, int]] = []
     results = study.run(
         tmp_path,
@@ -79,11 +80,11 @@ def test_everything_that_decides_a_run_changes_its_key(
 ) -> None:
     def key(**options: Any) -> str:
         given: dict[str, Any] = {"policies": ("linucb",), "seeds": (0,), **options}
-        (job,) = LastFMStudy.read(data, **given).jobs
+        (job,) = StreamStudy.read(LASTFM, data, **given).jobs
         return job.key
 
-    study = LastFMStudy.read(data, policies=("linucb",), seeds=(0,))
-    (job,) = study.jobs
+    study = StreamStudy.read(LASTFM, data, policies=("linucb",), seeds=(0,))
+    (job,), last_fm = study.jobs, LastFM.read(data)
     keys = [
         job.key,
         key(seeds=(1,)),
@@ -97,7 +98,7 @@ def test_everything_that_decides_a_run_changes_its_key(
         key(drawing={"negatives": "untagged"}),
         key(drawing={"users": 5}),
         # Files that read to the same people but other features.
-        replace(job, source=replace(study.data, features=-study.data.features).digest).key,
+        replace(job, source=replace(last_fm, features=-last_fm.features).digest).key,
     ]
     monkeypatch.setattr(stream_job, "RESULT_VERSION", 99)
     assert len({*keys, job.key}) == len(keys) + 1
@@ -105,7 +106,7 @@ def test_everything_that_decides_a_run_changes_its_key(
 
 def test_default_options_and_the_same_options_given_have_the_same_key(data: Path) -> None:
     by_default, given = (
-        LastFMStudy.read(data, policies=("dyclu",), seeds=(0,), **options).jobs[0]
+        StreamStudy.read(LASTFM, data, policies=("dyclu",), seeds=(0,), **options).jobs[0]
         for options in (
             dict[str, Any](),
             {"reading": {"least": 800}, "drawing": {"order": "shuffled", "users": 20}},
@@ -116,7 +117,8 @@ def test_default_options_and_the_same_options_given_have_the_same_key(data: Path
 
 
 def test_runs_with_other_options_have_other_names(data: Path) -> None:
-    study = LastFMStudy.read(
+    study = StreamStudy.read(
+        LASTFM,
         data,
         policies=("dyclu",),
         seeds=(0,),
@@ -129,11 +131,13 @@ def test_runs_with_other_options_have_other_names(data: Path) -> None:
 def test_an_impossible_stream_is_refused_before_the_first_run(data: Path) -> None:
     for drawing, complaint in (({"parts": 4}, "parts is 4"), ({"order": "any"}, "order is 'any'")):
         with pytest.raises(OptionError, match=complaint):
-            LastFMStudy.read(data, policies=("uniform",), seeds=(0,), drawing=drawing)
+            StreamStudy.read(LASTFM, data, policies=("uniform",), seeds=(0,), drawing=drawing)
 
 
 def test_the_report_names_the_width_of_every_policy(data: Path) -> None:
-    study = LastFMStudy.read(data, policies=("dyclu", "dyclu-0.3", "largest-norm"), seeds=(0,))
+    study = StreamStudy.read(
+        LASTFM, data, policies=("dyclu", "dyclu-0.3", "largest-norm"), seeds=(0,)
+    )
     runs = [a_result("lastfm", policy, 0, 5.0) for policy in study.policies]
     text = markdown(study.document(runs, facts=FACTS, pictures=False))
     levels = "window=20, window_delta=0.1, change_level=0.01, neighbour_level=0.01"
@@ -145,10 +149,11 @@ def test_the_report_names_the_width_of_every_policy(data: Path) -> None:
 
 
 def test_a_run_that_fails_does_not_stop_the_others(data: Path, tmp_path: Path) -> None:
-    study = LastFMStudy.read(data, policies=("uniform",), seeds=(0, 1), quick=True)
+    study = StreamStudy.read(LASTFM, data, policies=("uniform",), seeds=(0, 1), quick=True)
     good, bad = study.jobs
     # Fewer artists than are offered: drawing the stream fails, in the worker.
-    few = replace(study.data, tagged=np.ones_like(study.data.tagged))
+    last_fm = LastFM.read(data)
+    few = replace(last_fm, tagged=np.ones_like(last_fm.tagged))
     with pytest.raises(SweepFailed, match=r"1 run failed.*\n- uniform on lastfm.*, seed 1: Option"):
         sweep([replace(bad, data=few), good], folder=tmp_path, workers=1)
     assert [file.stem for file in (tmp_path / "runs").iterdir()] == [good.key]
@@ -158,7 +163,7 @@ def test_reproducing_all_with_the_oracle_alone_is_refused(data: Path, tmp_path: 
     words = ["reproduce", "all", "--policies=oracle", f"--data={data}", f"--out={tmp_path / 'out'}"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
-    assert result.stderr.startswith("dyclu: oracle cannot play on Last.fm")
+    assert result.stderr.startswith("dyclu: oracle cannot play on recorded events")
     assert not (tmp_path / "out").exists()
 
 
@@ -185,7 +190,7 @@ def test_options_of_last_fm_come_from_the_command_line(data: Path, tmp_path: Pat
 
 def test_a_dask_cluster_needs_no_files(data: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="dask is not installed")
-    study = LastFMStudy.read(data, policies=("uniform",), seeds=(0,), quick=True)
+    study = StreamStudy.read(LASTFM, data, policies=("uniform",), seeds=(0,), quick=True)
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, dashboard_address=":0", host="127.0.0.1"
     ) as cluster:
@@ -200,4 +205,122 @@ def test_a_dask_cluster_needs_no_files(data: Path, tmp_path: Path) -> None:
 
 def test_the_oracle_is_refused_on_last_fm(data: Path) -> None:
     with pytest.raises(OptionError, match=r"oracle cannot play .*choose from largest-norm, unif"):
-        LastFMStudy.read(data, policies=("oracle",), seeds=(0,))
+        StreamStudy.read(LASTFM, data, policies=("oracle",), seeds=(0,))
+
+
+# MovieLens
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ratings of 80 films by 10 people before 2007, and by 6 people after it."""
+    rng = np.random.default_rng(6)
+    seconds = {True: 1_000_000_000, False: 1_200_000_000}
+    ratings = [
+        (person, film, 4.5, seconds[person <= 10] + int(rng.integers(10**6)))
+        for person in range(1, 17)
+        for film in (1 + rng.permutation(80)[:40]).tolist()
+    ]
+    movies = [
+        (film, f"Film ({1960 + film // 2})", "|".join(rng.permutation(list("ABCDEFGH"))[:2]))
+        for film in range(1, 81)
+    ]
+    tags = [(1, int(film), f"tag {film % 20}", 1_000_000_000) for film in range(1, 81)]
+    folder = tmp_path_factory.mktemp("movielens")
+    for (name, columns), table in ((RATINGS, ratings), (MOVIES, movies), (TAGS, tags)):
+        lines = [",".join(map(str, line)) for line in (columns, *table)]
+        (folder / name).write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_movie_lens_runs_are_made_once(films: Path, tmp_path: Path) -> None:
+    policies = ("uniform", "linucb-0.3", "atlas")
+    study = StreamStudy.read(
+        MOVIELENS, films, policies=policies, seeds=(0,), reading={"popular": 2}
+    )
+    results = made(study, tmp_path)
+    assert [result.policy for result in results] == list(policies)
+    assert {result.setting for result in results} == {"movielens popular=2"}
+    assert {result.rounds for result in results} == {len(study.data.stream(0, offered=25))}
+    before = {path: path.stat().st_ino for path in (tmp_path / "runs").iterdir()}
+    assert made(study, tmp_path) == results
+    assert {path: path.stat().st_ino for path in (tmp_path / "runs").iterdir()} == before
+
+
+def test_options_of_movie_lens_come_from_the_command_line(films: Path, tmp_path: Path) -> None:
+    options = ["--least=20", "--scaling=unit", "--serving=in-turn", "--negatives=never-rated"]
+    options += ["--parts=3", "--cut=2006-06-01", "--stars=4.5", "--popular=3"]
+    words = ["movielens", f"--data={films}", "--policies=uniform", "--seeds=1", *options]
+    result = CliRunner().invoke(app, ["reproduce", *words, f"--out={tmp_path}", "--jobs=1"])
+    assert result.exit_code == 0, result.output
+    (run,) = (json.loads(file.read_text()) for file in (tmp_path / "runs").iterdir())
+    assert run["job"]["reading"] == {
+        "dim": 25,
+        "cut": "2006-06-01",
+        "least": 20,
+        "stars": 4.5,
+        "popular": 3,
+        "scaling": "unit",
+    }
+    assert run["job"]["drawing"] == {
+        "users": None,
+        "parts": 3,
+        "offered": 25,
+        "serving": "in turn",
+        "negatives": "never rated",
+    }
+    text = (tmp_path / "movielens-hybrid" / "report.md").read_text()
+    assert all(option in text for option in options)
+    assert "| cut | 2006-06-01 |" in text
+    assert "Every event offers 25 films" in text
+
+
+def test_plain_and_hybrid_users_have_reports_of_their_own(films: Path) -> None:
+    def name(**options: Any) -> str:
+        given = {"policies": ("uniform",), "seeds": (0,), "reading": {"popular": 2}, **options}
+        return StreamStudy.read(MOVIELENS, films, **given).name
+
+    assert name() == name(drawing={"parts": 1}) == "movielens"
+    assert name(drawing={"parts": 3}) == "movielens-hybrid"
+    quick = {"users": 2, "parts": 3}
+    assert name(drawing=quick, quick=True) == "movielens-hybrid-quick"
+
+
+def test_everything_that_decides_a_run_on_movie_lens_changes_its_key(films: Path) -> None:
+    def key(**options: Any) -> str:
+        reading = {"popular": 2, **options.pop("reading", {})}
+        given: dict[str, Any] = {"policies": ("linucb",), "seeds": (0,), **options}
+        (job,) = StreamStudy.read(MOVIELENS, films, reading=reading, **given).jobs
+        return job.key
+
+    keys = [
+        key(),
+        key(seeds=(1,)),
+        key(policies=("dyclu",)),
+        key(reading={"cut": "2006-01-01"}),
+        key(reading={"least": 20}),
+        key(reading={"stars": 4.5}),
+        key(reading={"popular": 1}),
+        key(reading={"scaling": "none"}),
+        key(reading={"dim": 20}),
+        key(drawing={"parts": 3}),
+        key(drawing={"users": 2}),
+        key(drawing={"serving": "in turn"}),
+        key(drawing={"negatives": "never rated"}),
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_an_option_of_the_other_data_set_is_refused(films: Path, tmp_path: Path) -> None:
+    for words, message in (
+        (["movielens", "--order=dated"], "--order is for lastfm; leave it out"),
+        (["lastfm", "--cut=2007-01-01"], "--cut is for movielens; leave it out"),
+        (["table1", "--least=3"], "--least is for lastfm and movielens; leave it out"),
+        (["movielens", "--rows=1"], "movielens has no rows"),
+    ):
+        arguments = ["reproduce", *words, f"--data={films}", f"--out={tmp_path / 'out'}"]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"dyclu: {message}")
+    result = CliRunner().invoke(app, ["reproduce", "movielens"])
+    assert result.stderr.startswith("dyclu: movielens needs --data with the MovieLens data set")
