@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dyclu import __version__
-from dyclu.errors import DycluError
+from dyclu.errors import DycluError, OptionError
 from dyclu.service import commands
 
 if TYPE_CHECKING:
-    from dyclu.sim.studies.stream import StreamStudy
-    from dyclu.sim.studies.study import Study
+    from dyclu.sim.studies.running import AnyStudy
 
 REFUSED = 2
 INTERRUPTED = 130
@@ -38,6 +37,7 @@ class What(StrEnum):
     FIGURE2 = "figure2"
     LASTFM = "lastfm"
     MOVIELENS = "movielens"
+    WILD = "wild"
     ALL = "all"
 
 
@@ -258,8 +258,9 @@ def reproduce(
     """Repeat the paper's experiments and compare the results.
 
     table1 is the paper's nine simulated settings, figure2 its three environments, lastfm its
-    experiment with real people; all runs these three. movielens is like lastfm with films, and not
-    in the paper. At full size they take hours. Every finished run is stored in OUT/runs: the same
+    experiment with real people; all runs these three. movielens is like lastfm with films, and
+    wild is 30 simulated worlds with clicks, drift, late rewards and the like; the paper has
+    neither. At full size they take hours. Every finished run is stored in OUT/runs: the same
     command continues where it was stopped. Each experiment has its own folder in OUT for results
     (CSV) and report (Markdown, HTML, PNG).
     """
@@ -293,6 +294,15 @@ def reproduce(
 @app.command()
 @errors_on_stderr()
 def simulate(
+    context: typer.Context,
+    world: Annotated[
+        str | None,
+        typer.Option(help="A world of dyclu reproduce wild, instead of the options below."),
+    ] = None,
+    changed: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="With --world: other options of it.", metavar="KEY=VALUE"),
+    ] = None,
     users: Annotated[int, typer.Option(help="Number of users.")] = 100,
     parameters: Annotated[
         int, typer.Option(help="Number of tastes that users share; 0 gives every period its own.")
@@ -317,7 +327,16 @@ def simulate(
 
     The defaults are row 1 of the paper's Table 1, which takes minutes per run. Runs are stored and
     reported as by dyclu reproduce; the same command continues where it was stopped.
+
+    With --world, policies play in a world that is not the paper's, and are not told the noise:
+    dyclu simulate --world clicks --set users=20,rounds=200
     """
+    if world is not None:
+        _refuse_population(context)
+        _simulate_world(world, changed or [], seeds, policies, jobs, dask, out)
+        return
+    if changed:
+        raise OptionError("--set is for --world; name a world, or leave it out")
     from dyclu.sim import Population
     from dyclu.sim.runs.contestants import CONTESTANTS
     from dyclu.sim.runs.jobs import Job
@@ -347,6 +366,50 @@ def simulate(
         seeds=chosen,
     )
     options = asdict(setting) | {"parameters": parameters, "seeds": seeds, "policies": policies}
+    _run_studies({out: study}, out, command_line("simulate", options), jobs, dask)
+
+
+def _refuse_population(context: typer.Context) -> None:
+    """Refuse the options of a population that were given beside --world."""
+    from dyclu.sim import Population
+
+    for option in fields(Population):
+        source = context.get_parameter_source(option.name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise OptionError(
+                f"--{option.name} is not for --world; write --set {option.name}=VALUE instead"
+            )
+
+
+def _simulate_world(
+    world: str,
+    changed: list[str],
+    seeds: str | None,
+    policies: str | None,
+    jobs: int | None,
+    dask: str | None,
+    out: Path,
+) -> None:
+    from dyclu.sim.runs.wild import CONTESTANTS
+    from dyclu.sim.studies.options import (
+        command_line,
+        parse_policies,
+        parse_seeds,
+        parse_settings,
+    )
+    from dyclu.sim.studies.wild import WildStudy
+    from dyclu.sim.worlds.named import named
+
+    setting = named(world).with_options(parse_settings(changed))
+    study = WildStudy(
+        name="simulation",
+        title=f"A simulated world: {world}",
+        settings={" ".join([world, *changed]): setting},
+        policies=CONTESTANTS if policies is None else parse_policies(policies),
+        seeds=parse_seeds(seeds, quick=False),
+    )
+    options = {"world": world, "set": ",".join(changed) or None}
+    options |= {"seeds": seeds, "policies": policies}
     _run_studies({out: study}, out, command_line("simulate", options), jobs, dask)
 
 
@@ -432,7 +495,7 @@ def _warnings_shown() -> Iterator[None]:
 
 
 def _run_studies(
-    studies: Mapping[Path, Study | StreamStudy],
+    studies: Mapping[Path, AnyStudy],
     out: Path,
     command: str,
     jobs: int | None,

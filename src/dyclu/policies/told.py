@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
-import scipy
 
 from dyclu.core.rewards import Law
 from dyclu.errors import KindError, ShapeError
@@ -104,7 +103,8 @@ class Told(OneByOne):
             log = np.log(self._prior(user, len(tastes)))
         log += self._law(user).log_density(y, tastes @ x)
         self._clock += 1
-        posterior: FloatArray = np.exp(log - scipy.special.logsumexp(log))
+        weight = np.exp(log - log.max())
+        posterior = weight / weight.sum()
         self._belief[user] = _moved(posterior, self._hazard)
         return Outcome(user, changed=self._notice(user, posterior))
 

@@ -19,6 +19,7 @@ from dyclu import policies
 from dyclu.errors import DycluError, OptionError
 from dyclu.policies.dlinucb import DLinUCB
 from dyclu.policies.oracle import Oracle
+from dyclu.policies.told import Told
 from dyclu.policy import Policy
 from dyclu.sim.runs.own_policies import own_policy
 from dyclu.sim.worlds.population import Population, World
@@ -36,7 +37,11 @@ ALPHA = 0.3
 RANDOM = frozenset({"uniform", "adts"})
 """Policies that choose at random and therefore get a seed."""
 
-_UNREGISTERED: Mapping[str, Callable[..., Policy]] = {"oracle": Oracle, "dlinucb-sigma": DLinUCB}
+_UNREGISTERED: Mapping[str, Callable[..., Policy]] = {
+    "oracle": Oracle,
+    "told": Told,
+    "dlinucb-sigma": DLinUCB,
+}
 """Policies whose names `policies.make` does not know."""
 
 
@@ -71,6 +76,10 @@ def contestant(name: str, world: World, *, seed: int = 0) -> Policy:
         given["seed"] = seed
     if name == "oracle":
         given["truth"] = _truth(world)
+    if name == "told":
+        law = world.law(0)
+        given |= {"tastes": lambda user: world.parameters, "law": lambda user: law}
+        given["hazard"] = world.hazard
     make = _UNREGISTERED.get(name) or partial(policies.make, name)
     return make(dim, **given)
 

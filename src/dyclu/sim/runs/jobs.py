@@ -154,7 +154,7 @@ class Job:
         # The world uses the seed itself, the policy a child of it.
         child = np.random.SeedSequence(self.seed, spawn_key=(0,)).generate_state(1)
         policy = contestants.contestant(self.policy, world, seed=int(child[0]))
-        return _result(self, play(policy, world, look=LOOK))
+        return result_of(self, play(policy, world, look=LOOK))
 
 
 def digest(value: Any) -> str:
@@ -162,7 +162,21 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _result(job: Job, played: Run) -> Result:
+class _Named(Protocol):
+    """A job of a policy in a simulated world."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def policy(self) -> str: ...
+
+    @property
+    def seed(self) -> int: ...
+
+
+def result_of(job: _Named, played: Run) -> Result:
+    """Return what is stored of a run."""
     numbers = asdict(summary(played))
     timing = Timing(**{name: numbers.pop(name) for name in TIMES})
     setting = played.world.setting

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dyclu.errors import OptionError
 
@@ -55,6 +57,24 @@ def parse_policies(text: str) -> tuple[str, ...]:
     if ":" in text and (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
     return tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
+
+
+def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the values of ``key=value`` lists: numbers, true, false, none, or text.
+
+    >>> parse_settings(["users=20,noise=0.3", "rewards=logistic", "constant=none"])
+    {'users': 20, 'noise': 0.3, 'rewards': 'logistic', 'constant': None}
+    """
+    found: dict[str, Any] = {}
+    for part in (part for text in texts for part in text.split(",")):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (key and equals and value):
+            raise OptionError(f"set has {part!r}, expected key=value, such as users=20")
+        try:
+            found[key] = json.loads({"none": "null"}.get(value.lower(), value.lower()))
+        except ValueError:
+            found[key] = value
+    return found
 
 
 def command_line(name: str, options: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""The experiments of `dyclu reproduce` as studies: Table 1, Figure 2, Last.fm and MovieLens."""
+"""The studies of `dyclu reproduce`: Table 1, Figure 2, Last.fm, MovieLens and wild worlds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dyclu.sim.runs.contestants import CONTESTANTS
 from dyclu.sim.studies.stream import EXPERIMENTS as RECORDED
 from dyclu.sim.studies.stream import StreamStudy
 from dyclu.sim.studies.study import Study, folder_name
+from dyclu.sim.studies.wild import WildStudy, wild_study
 from dyclu.sim.worlds import paper
 from dyclu.sim.worlds.population import Population
 
@@ -35,7 +36,7 @@ def paper_studies(
     data: Path | None = None,
     reading: Mapping[str, Any] | None = None,
     drawing: Mapping[str, Any] | None = None,
-) -> list[Study | StreamStudy]:
+) -> list[Study | StreamStudy | WildStudy]:
     """Return the studies of one experiment, or of ``"all"`` of `EXPERIMENTS`; options are checked.
 
     `rows` are those of Table 1, `data` is the folder of the files of a recorded data set; `reading`
@@ -54,11 +55,13 @@ def paper_studies(
         )
 
     simulated = CONTESTANTS if policies is None else policies
-    studies: list[Study | StreamStudy] = []
+    studies: list[Study | StreamStudy | WildStudy] = []
     if "table1" in wanted:
         studies.append(table1(rows=rows, policies=simulated, seeds=seeds, quick=quick))
     if "figure2" in wanted:
         studies.append(figure2(policies=simulated, seeds=seeds, quick=quick))
+    if "wild" in wanted:
+        studies.append(wild_study(policies=policies, seeds=seeds, quick=quick))
     for name in recorded:
         assert data is not None
         players = RECORDED[name].policies if policies is None else policies

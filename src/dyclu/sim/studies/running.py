@@ -14,8 +14,10 @@ from dyclu.sim.reports.terminal import progress_bars
 from dyclu.sim.runs.results import Result, missing_runs, write_csv, write_curves, write_timing
 from dyclu.sim.studies.stream import StreamStudy
 from dyclu.sim.studies.study import Study
+from dyclu.sim.studies.wild import WildStudy
 from dyclu.storage import check_writable
 
+AnyStudy = Study | StreamStudy | WildStudy
 Warn = Callable[[str], object]
 
 
@@ -26,7 +28,7 @@ def check_workers(workers: int | None) -> None:
 
 
 def run_study(
-    study: Study | StreamStudy,
+    study: AnyStudy,
     folder: Path,
     store: Path,
     *,
@@ -58,7 +60,7 @@ def run_study(
 
 
 def _results(
-    study: Study | StreamStudy, store: Path, workers: int | None, dask: str | None
+    study: AnyStudy, store: Path, workers: int | None, dask: str | None
 ) -> tuple[list[Result], str]:
     """Return the results, and a phrase that says how long how many runs took."""
     start, finished = time.monotonic(), list[int]()
@@ -82,7 +84,7 @@ def _results(
 
 
 def _document(
-    study: Study | StreamStudy, results: Sequence[Result], facts: Mapping[str, str], warn: Warn
+    study: AnyStudy, results: Sequence[Result], facts: Mapping[str, str], warn: Warn
 ) -> Document:
     try:
         return study.document(results, facts=facts)
