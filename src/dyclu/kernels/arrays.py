@@ -1,4 +1,8 @@
-"""Groups of arrays that kernels take as one argument. This file does not need numba."""
+"""Groups of arrays that travel together. Callers spread them: ``compare(*table.arrays, ...)``.
+
+A compiled function takes a dozen arrays faster than a tuple of them, whose type numba looks up at
+every call. This file does not need numba.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ class ModelArrays(NamedTuple):
 
 
 class SegmentArrays(NamedTuple):
-    """DyClu's segments, one per row; `policies.dyclu.segments.Segments` describes the columns."""
+    """DyClu's segments, one per row; `policies.dyclu.segments` describes the columns."""
 
     gram: FloatArray
     moment: FloatArray
@@ -31,13 +35,6 @@ class SegmentArrays(NamedTuple):
     inverse_bound: FloatArray
     growth: FloatArray
     rank: Ids
-
-
-class Known(NamedTuple):
-    """Rows that were alike before, in order, and a bound (3 numbers) for each pair."""
-
-    rows: Ids
-    bounds: FloatArray
 
 
 class Found(NamedTuple):

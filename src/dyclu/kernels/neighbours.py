@@ -6,11 +6,10 @@ import math
 
 import numpy as np
 
-from dyclu.kernels.arrays import Found, Known, SegmentArrays
 from dyclu.kernels.compiling import compiled
 from dyclu.kernels.linalg import dot, factorise, times, trace, two_dots
 from dyclu.kernels.segments import narrow_squared_gap
-from dyclu.validation import FloatArray
+from dyclu.validation import FloatArray, Ids
 
 SLACK = 1e-6
 """Relative distance that a bound must keep from the critical value, for its rounding error."""
@@ -145,40 +144,51 @@ def bound_holds(
 
 @compiled
 def compare(
-    segments: SegmentArrays,
+    gram: FloatArray,
+    moment: FloatArray,
+    energy: FloatArray,
+    counts: Ids,
+    inverse: FloatArray,
+    theta: FloatArray,
+    theta_head: FloatArray,
+    inverse_bound: FloatArray,
+    growth: FloatArray,
+    rank: Ids,
     size: int,
     mine: int,
     units: FloatArray,
     variance: float,
     rounding: float,
-    known: Known,
-    out: Found,
+    known_rows: Ids,
+    known_bounds: FloatArray,
+    alike: Ids,
+    bounds: FloatArray,
+    undecided: Ids,
 ) -> tuple[int, int]:
-    """Write the rows of segments like mine, and of undecided ones, to `out`; return their numbers.
+    """Write the rows of segments like mine, and of undecided ones; return their numbers.
 
-    Only the first `size` rows are compared. `units` are critical values by degrees of freedom, in
-    units of the noise's `variance`. `known` holds the result of the previous comparison.
+    The first ten arguments are those of `SegmentArrays`; only the first `size` rows are compared.
+    `units` are critical values by degrees of freedom, in units of the noise's `variance`. `known_rows`
+    and their bounds are the result of the previous comparison. The last three are those of
+    `Found` and are written to.
     """
-    gram, inverse, theta = segments.gram, segments.inverse, segments.theta
-    inverse_bound, growth = segments.inverse_bound, segments.growth
-    rank, count = segments.rank, segments.counts
     d = theta.shape[1]
     found, left, next = 0, 0, 0
     gap, ours, theirs = np.empty(d), np.empty(d), np.empty(d)
     my_rank, cuts, far, blur = rank[mine], units * variance, np.empty(0), 0.0
     cut = cuts[my_rank] / (1 + SLACK)
     if my_rank == d:
-        far = head_distances(segments.theta_head, theta[mine], size)
+        far = head_distances(theta_head, theta[mine], size)
     else:
         blur = BLUR * trace(gram[mine])
     for i in range(size):
         grown, shifted = growth[mine, 0] + growth[i, 0], growth[mine, 1] + growth[i, 1]
         invalidated = growth[mine, 2] + growth[i, 2]
-        if next < len(known.rows) and known.rows[next] == i:
-            bound = known.bounds[next]
+        if next < len(known_rows) and known_rows[next] == i:
+            bound = known_bounds[next]
             next += 1
             if bound_holds(bound, grown, shifted, invalidated, cut):
-                out.alike[found], out.bounds[found] = i, bound
+                alike[found], bounds[found] = i, bound
                 found += 1
                 continue
         full, apart = my_rank == d and rank[i] == d, math.inf
@@ -193,7 +203,7 @@ def compare(
             continue
         verdict, most = UNDECIDED, 0.0
         # The segment with fewer observations nearly decides: the other estimate is exact beside it.
-        theirs_first = my_rank == d and count[i] < count[mine]
+        theirs_first = my_rank == d and counts[i] < counts[mine]
         if i == mine:
             verdict = ALIKE
         elif theirs_first:
@@ -208,17 +218,17 @@ def compare(
             observed_image(gram[mine], inverse[mine], my_rank < d, gap, ours)
             if not theirs_first:
                 observed_image(gram[i], inverse[i], rank[i] < d, gap, theirs)
-            tolerance = rounding * (d + count[mine] + count[i])
+            tolerance = rounding * (d + counts[mine] + counts[i])
             verdict, most = verdict_of_both(
                 gram[mine], inverse[mine], gram[i], inverse[i], gap, ours, theirs,
                 my_rank, rank[i], cuts, tolerance,
             )  # fmt: skip
         if verdict == ALIKE:
-            out.alike[found] = i
-            out.bounds[found, 0], out.bounds[found, 1] = grown, math.sqrt(most) - shifted
-            out.bounds[found, 2] = invalidated if full else -1.0
+            alike[found] = i
+            bounds[found, 0], bounds[found, 1] = grown, math.sqrt(most) - shifted
+            bounds[found, 2] = invalidated if full else -1.0
             found += 1
         elif verdict == UNDECIDED:
-            out.undecided[left] = i
+            undecided[left] = i
             left += 1
     return found, left

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from dyclu.kernels.arrays import ModelArrays
 from dyclu.kernels.compiling import compiled
 from dyclu.kernels.linalg import add_outer, dot, factorise, times, trace
 from dyclu.validation import FloatArray, Ids
@@ -174,7 +173,12 @@ def observe(
 
 @compiled
 def observe_many(
-    models: ModelArrays,
+    gram: FloatArray,
+    moment: FloatArray,
+    energy: FloatArray,
+    counts: Ids,
+    inverse: FloatArray,
+    theta: FloatArray,
     rows: Ids,
     contexts: FloatArray,
     rewards: FloatArray,
@@ -185,17 +189,17 @@ def observe_many(
 ) -> int:
     """Add observations to the models `rows`, from number `start` on, by rank-one updates.
 
-    Stops at the first observation that `observe` cannot follow, and at every `refresh`-th
-    observation of a model. Returns the number of that observation, which is already part of the
-    sums, or ``len(rows)`` if all were added.
+    The first six arguments are those of `ModelArrays`. Stops at the first observation that
+    `observe` cannot follow, and at every `refresh`-th observation of a model. Returns the number of
+    that observation, which is already part of the sums, or ``len(rows)`` if all were added.
     """
     for i in range(start, len(rows)):
         row = rows[i]
-        models.energy[row] += rewards[i] * rewards[i]
-        models.counts[row] += 1
-        most = most_leverage if models.counts[row] % refresh else 0.0
+        energy[row] += rewards[i] * rewards[i]
+        counts[row] += 1
+        most = most_leverage if counts[row] % refresh else 0.0
         if not observe(
-            models.gram[row], models.moment[row], models.inverse[row], models.theta[row],
+            gram[row], moment[row], inverse[row], theta[row],
             contexts[i], rewards[i], most, most_condition,
         ):  # fmt: skip
             return i

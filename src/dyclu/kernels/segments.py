@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from dyclu.kernels.arrays import SegmentArrays
 from dyclu.kernels.compiling import compiled
 from dyclu.kernels.linalg import (
     add_outer,
@@ -154,7 +153,16 @@ def invalidate_bounds(growth: FloatArray) -> None:
 
 @compiled
 def extend(
-    segments: SegmentArrays,
+    gram: FloatArray,
+    moment: FloatArray,
+    energy: FloatArray,
+    counts: Ids,
+    inverse: FloatArray,
+    theta: FloatArray,
+    theta_head: FloatArray,
+    inverse_bound: FloatArray,
+    growth: FloatArray,
+    rank: Ids,
     row: int,
     context: FloatArray,
     reward: float,
@@ -165,40 +173,42 @@ def extend(
 ) -> bool:
     """Add an observation to the segment in `row`; return False if it must be computed afresh.
 
+    The first ten arguments are those of `SegmentArrays`.
+
     `spanned` says whether the context lies in the span of the segment's earlier contexts. If so,
     inverse and estimate change by rank one (`ridge.observe`), otherwise by `widen`.
 
     An observation in the span never increases an eigenvalue of ``A⁻``. So `inverse_bound` stays
     valid; it is computed again when a sixteenth to an eighth of the data is new.
     """
-    gram, moment = segments.gram[row], segments.moment[row]
-    inverse, theta = segments.inverse[row], segments.theta[row]
-    growth, rank = segments.growth[row], segments.rank
-    segments.energy[row] += reward * reward
-    segments.counts[row] += 1
-    count = segments.counts[row]
+    energy[row] += reward * reward
+    counts[row] += 1
+    count = counts[row]
     if not spanned:
-        invalidate_bounds(growth)
+        invalidate_bounds(growth[row])
         tolerance = rounding * (len(context) + count)
-        certain = widened_rank(gram, context, rank[row], tolerance) == rank[row] + 1
+        certain = widened_rank(gram[row], context, rank[row], tolerance) == rank[row] + 1
         rank[row] += 1
-        accurate = widen(gram, moment, inverse, theta, context, reward, most_condition)
+        accurate = widen(
+            gram[row], moment[row], inverse[row], theta[row], context, reward, most_condition
+        )
         return certain and accurate and rank[row] < len(context)
-    expected, leverage = predict(segments.inverse, segments.theta, row, context)
+    expected, leverage = predict(inverse, theta, row, context)
     trusted = most_condition if count % refresh else 0.0
-    if not observe(gram, moment, inverse, theta, context, reward, math.inf, trusted):
-        invalidate_bounds(growth)
+    if not observe(
+        gram[row], moment[row], inverse[row], theta[row], context, reward, math.inf, trusted
+    ):
+        invalidate_bounds(growth[row])
         return False
-    growth[0] += 0.5 * math.log1p(leverage)
-    growth[1] += abs(reward - expected) * math.sqrt(leverage / (1.0 + leverage))
+    growth[row, 0] += 0.5 * math.log1p(leverage)
+    growth[row, 1] += abs(reward - expected) * math.sqrt(leverage / (1.0 + leverage))
     step = 1
     while 16 * step <= count:
         step *= 2
     if count % step == 0:
-        segments.inverse_bound[row] = eigenvalue_bound(inverse)
-    head = segments.theta_head
-    for j in range(len(head)):
-        head[j, row] = theta[j]
+        inverse_bound[row] = eigenvalue_bound(inverse[row])
+    for j in range(len(theta_head)):
+        theta_head[j, row] = theta[row, j]
     return True
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from dyclu.core.noise import Noise
-from dyclu.core.ridge import solve, ucb
+from dyclu.core.ridge import solve
 from dyclu.errors import OptionError
 from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.plain import WithoutGroups
-from dyclu.policy import Decision, Outcome, choose
+from dyclu.policy import Decision, Outcome, optimistic
 from dyclu.validation import FloatArray, User, as_dim, as_positive, as_probability
 
 
@@ -91,9 +91,9 @@ class DiscountedLinUCB(WithoutGroups, OneByOne):
         row = self._row.get(user)
         if row is None:
             blank = np.eye(self.dim) / self.ridge
-            return choose(user, ucb(np.zeros(self.dim), blank, arms, alpha=self._beta(0.0)))
+            return optimistic(user, np.zeros(self.dim), blank, arms, alpha=self._beta(0.0))
         beta = self._beta(float(self._squared_weight[row]))
-        return choose(user, ucb(self._theta[row].copy(), self._spread[row], arms, alpha=beta))
+        return optimistic(user, self._theta[row].copy(), self._spread[row], arms, alpha=beta)
 
     def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Discount the user's observations, and add the new one."""

@@ -25,7 +25,7 @@ from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
-from dyclu.policy import Decision, Outcome, choose, no_ids
+from dyclu.policy import Decision, Outcome, no_ids
 from dyclu.validation import (
     FloatArray,
     Ids,
@@ -115,7 +115,7 @@ class DLinUCB(WithoutGroups, OneByOne):
         row = slaves.serving(user) if user in slaves.pool else NOBODY
         count = 0 if row == NOBODY else int(slaves.models.count[row])
         alpha = self._alpha(count, self._noise())
-        return choose(user, slaves.models.scores(row, arms, alpha=alpha))
+        return slaves.models.decide(user, row, arms, alpha=alpha)
 
     def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Update all slaves of the user with the reward; add and discard slaves."""

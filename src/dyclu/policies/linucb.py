@@ -14,7 +14,7 @@ from dyclu.policies.common.base import Arrays, PolicyBase
 from dyclu.policies.common.batches import Decisions, Outcomes
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
-from dyclu.policy import Decision, Outcome, choose
+from dyclu.policy import Decision, Outcome
 from dyclu.validation import FloatArray, User, as_dim, as_positive, as_probability
 
 EVERYBODY: User = "everybody"
@@ -69,7 +69,7 @@ class LinUCB(WithoutGroups, PolicyBase):
         """Choose the arm of the highest upper confidence bound; changes nothing."""
         key = self._key(user)
         (alpha,) = self._alphas([key])
-        return choose(user, self._models.scores(key, arms, alpha=alpha))
+        return self._models.decide(user, key, arms, alpha=alpha)
 
     def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Add the observation to the user's model."""

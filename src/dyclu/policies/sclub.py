@@ -17,7 +17,7 @@ from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
-from dyclu.policy import Decision, Outcome, choose, no_ids
+from dyclu.policy import Decision, Outcome, no_ids
 from dyclu.validation import FloatArray, Ids, User, as_dim, as_positive
 
 FIRST = 0
@@ -90,7 +90,7 @@ class Sclub(WithoutGroups, OneByOne):
         """Choose the arm of the highest upper confidence bound; changes nothing."""
         row = self._users.row.get(user)
         id = FIRST if row is None else int(self._cluster[row])
-        return choose(user, self._sums.scores(id, arms, alpha=self.alpha))
+        return self._sums.decide(user, id, arms, alpha=self.alpha)
 
     def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Add the observation to the user and their cluster, then split and merge."""

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from dyclu.core.noise import Noise
-from dyclu.core.ridge import solve, ucb
+from dyclu.core.ridge import solve
 from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import REFRESH
-from dyclu.policy import Decision, Outcome, choose
+from dyclu.policy import Decision, Outcome, optimistic
 from dyclu.validation import FloatArray, User, as_dim, as_positive, as_probability, as_whole
 
 MAX_LEVERAGE = 1e3
@@ -87,7 +87,7 @@ class SlidingLinUCB(WithoutGroups, OneByOne):
             theta, inverse = np.zeros(self.dim), np.eye(self.dim) / self.ridge
         else:
             theta, inverse = self._theta[row].copy(), self._inverse[row]
-        return choose(user, ucb(theta, inverse, arms, alpha=self._alpha()))
+        return optimistic(user, theta, inverse, arms, alpha=self._alpha())
 
     def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Add the observation; if the window is full, it replaces the oldest one."""

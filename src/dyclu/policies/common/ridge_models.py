@@ -20,7 +20,7 @@ from dyclu.core.stats import Stats
 from dyclu.kernels.arrays import ModelArrays
 from dyclu.policies.common import columns
 from dyclu.policies.common.batches import Decisions
-from dyclu.policy import TIE
+from dyclu.policy import TIE, Decision, optimistic
 from dyclu.validation import FloatArray, Ids, User
 
 REFRESH = 1024
@@ -107,7 +107,7 @@ class RidgeModels:
         )
         while start < len(rows):
             stopped = kernels.ridge.observe_many(
-                arrays, rows, contexts, rewards, start, MAX_LEVERAGE, CONDITION, REFRESH
+                *arrays, rows, contexts, rewards, start, MAX_LEVERAGE, CONDITION, REFRESH
             )
             if stopped < len(rows):
                 self._refresh(rows[stopped])
@@ -142,6 +142,11 @@ class RidgeModels:
     def held(self, key: User) -> int:
         """Return the number of observations of a key's model."""
         return int(self.count[self.row.get(key, len(self))])
+
+    def decide(self, user: User, key: User, arms: FloatArray, *, alpha: float) -> Decision:
+        """Return the decision for a user by the model of `key`."""
+        row = self.row.get(key, len(self))
+        return optimistic(user, self.theta[row].copy(), self.inverse[row], arms, alpha=alpha)
 
     def scores(self, key: User, arms: FloatArray, *, alpha: float) -> Scores:
         """Return estimate, means and widths for all arms; an unknown key has an empty model."""

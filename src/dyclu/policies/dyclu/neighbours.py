@@ -65,10 +65,11 @@ def neighbours(table: SegmentTable, mine: int, *, noise: Noise, level: float) ->
         Chance of leaving out a segment that does share the parameter.
     """
     units = critical_units(table.dim, noise.df, level)
-    arrays, known, out = table.arrays, table.known(mine), table.work
+    (known, bounds), out = table.known(mine), table.work
     found, left = kernels.neighbours.compare(
-        arrays, len(table), mine, units, noise.variance or 1.0, ROUNDING, known, out
-    )
+        *table.arrays, len(table), mine, units, noise.variance or 1.0, ROUNDING,
+        known, bounds, out.alike, out.bounds, out.undecided,
+    )  # fmt: skip
     certain = Neighbours(out.alike[:found].copy(), out.bounds[:found].copy())
     if not left:
         return certain

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dyclu import kernels
 from dyclu.core.noise import Residuals
 from dyclu.core.stats import ROUNDING, Stats, least_squares, overlap, rank
-from dyclu.kernels.arrays import Found, Known, SegmentArrays
+from dyclu.kernels.arrays import Found, SegmentArrays
 from dyclu.policies.common import columns
 from dyclu.policy import Change, no_ids
 from dyclu.validation import FloatArray, Ids, User
@@ -218,12 +218,12 @@ class SegmentTable:
         reused = self.next_id != len(self)
         return found[self.reused[found] <= self.compared[row]] if reused else found
 
-    def known(self, row: int) -> Known:
+    def known(self, row: int) -> tuple[Ids, FloatArray]:
         """Return the neighbours of a segment for which bounds are stored, and the bounds."""
         bounds = self.bounds.get(row)
         if bounds is None:
-            return Known(no_ids(), np.empty((0, 3)))
-        return Known(self.neighbours[row], bounds)
+            return no_ids(), np.empty((0, 3))
+        return self.neighbours[row], bounds
 
     def ids(self, rows: Ids) -> Ids:
         """Return the ids of the segments in these rows, in ascending order."""
@@ -315,7 +315,7 @@ class SegmentTable:
     def add(self, row: int, context: FloatArray, reward: float, *, spanned: bool) -> None:
         """Add one observation to a segment; `spanned` is the answer of `spans` for its context."""
         if not kernels.segments.extend(
-            self.arrays, row, context, reward, spanned, CONDITION, REFRESH, ROUNDING
+            *self.arrays, row, context, reward, spanned, CONDITION, REFRESH, ROUNDING
         ):
             self._compute_afresh(row)
 
