@@ -168,9 +168,9 @@ def compare(
     """Write the rows of segments like mine, and of undecided ones; return their numbers.
 
     The first ten arguments are those of `SegmentArrays`; only the first `size` rows are compared.
-    `units` are critical values by degrees of freedom, in units of the noise's `variance`. `known_rows`
-    and their bounds are the result of the previous comparison. The last three are those of
-    `Found` and are written to.
+    `units` are critical values by degrees of freedom, in units of the noise's `variance`.
+    `known_rows` and their bounds are the result of the previous comparison. The last three
+    arguments are those of `Found` and are written to.
     """
     d = theta.shape[1]
     found, left, next = 0, 0, 0
