@@ -31,7 +31,7 @@ INTERRUPTED = 130
 
 
 class What(StrEnum):
-    """Experiments; all are those of the paper."""
+    """Experiments; the name `all` means those of the paper."""
 
     TABLE1 = "table1"
     FIGURE2 = "figure2"
@@ -255,7 +255,7 @@ def reproduce(
         "dyclu-results"
     ),
 ) -> None:
-    """Repeat the paper's experiments and compare the results.
+    """Repeat the paper's experiments, or run others, and compare the results.
 
     table1 is the paper's nine simulated settings, figure2 its three environments, lastfm its
     experiment with real people; all runs these three. movielens is like lastfm with films, and

@@ -215,7 +215,7 @@ class Policy(Protocol):
 
     @property
     def users(self) -> tuple[User, ...]:
-        """The users of whom the policy keeps something; empty if all users share one model."""
+        """The users of whom the policy keeps something, in no particular order."""
         ...
 
     @property

@@ -108,6 +108,8 @@ class Club(WithoutGroups, OneByOne):
         for edges in (self._edges, self._edges.T):
             edges[row], edges[last] = edges[last], False
         self._cluster = np.zeros(last, dtype=np.intp)
+        for id in range(last):  # rows of clusters that are no more still hold their sums
+            self._clusters.clear(id)
         if last:
             self._pool(np.arange(last))
             self._separate(0)

@@ -21,7 +21,7 @@ from dyclu.policy import Decision, Outcome, optimistic
 from dyclu.validation import FloatArray, User, as_dim, as_positive, as_probability, as_whole
 
 MAX_LEVERAGE = 1e3
-"""Largest xᵀA_λ⁻¹x at which a rank-one update is accurate enough; its digits are lost."""
+"""Largest xᵀA_λ⁻¹x at which a rank-one update is accurate enough: it loses that many digits."""
 
 
 class SlidingLinUCB(WithoutGroups, OneByOne):

@@ -58,7 +58,7 @@ class Told(OneByOne):
     dim : int
         Number of features of a context.
     tastes : callable
-        ``tastes(user)`` is an array of shape (m, dim); m never changes.
+        ``tastes(user)`` is an array of shape (m, dim); m never changes for a user.
     law : callable
         ``law(user)`` is the `Law` of this user's rewards.
     hazard : float
@@ -165,10 +165,13 @@ class Told(OneByOne):
             "clock": self._clock,
         }
         beliefs = list(self._belief.values())
-        return state, {"belief": np.array(beliefs) if beliefs else np.empty((0, 0))}
+        lengths = np.array([len(belief) for belief in beliefs], dtype=np.int64)
+        return state, {"belief": np.concatenate([np.empty(0), *beliefs]), "tastes": lengths}
 
     def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
-        self._belief = dict(zip(state["users"], arrays["belief"], strict=True))
+        ends = np.cumsum(arrays["tastes"])[:-1]
+        beliefs = np.split(arrays["belief"], ends) if len(arrays["tastes"]) else []
+        self._belief = dict(zip(state["users"], beliefs, strict=True))
         self._certain = dict(state["certain"])
         self._changes = [Change(*values) for values in state["changes"]]
         self._clock = state["clock"]

@@ -17,7 +17,8 @@ from dyclu.validation import FloatArray, User, as_dim
 class Uniform(WithoutGroups, OneByOne):
     """Chooses uniformly at random and learns nothing.
 
-    Of arms with the same features it names the first.
+    Of arms with the same features it names the first; the propensity is 1/K also then, although
+    that arm is named more often.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,17 +16,16 @@ import typer
 
 from dyclu.errors import MissingExtra, OptionError
 
-Manners = Callable[[], AbstractContextManager[None]]
 Config = Annotated[
     Path | None,
     typer.Option(help="A TOML file with the settings.", metavar="FILE", envvar="DYCLU_CONFIG"),
 ]
 
 
-def mount(app: typer.Typer, manners: Callable[[], Any]) -> None:
-    """Add the commands to the command line; `manners` decorates each of them (see `dyclu.cli`)."""
+def mount(app: typer.Typer, decorator: Callable[[], Any]) -> None:
+    """Add the commands to the command line; `decorator()` is applied to each of them."""
     for command in (serve, key, replay, export, loadtest):
-        app.command()(manners()(_with_extra()(command)))
+        app.command()(decorator()(_with_extra()(command)))
 
 
 @contextmanager

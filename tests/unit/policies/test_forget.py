@@ -189,3 +189,29 @@ def test_sclub_keeps_no_share_of_a_forgotten_user_in_any_cluster() -> None:
 
 def groups(policy: Club) -> set[tuple[User, ...]]:
     return {tuple(sorted(map(str, cluster))) for cluster in policy.clusters}
+
+
+def test_club_keeps_no_sums_of_a_forgotten_user_in_rows_without_a_cluster() -> None:
+    policy = Club(1, alpha=0.1, tolerance=0.1)
+    for _ in range(200):
+        policy.learn("ana", [1.0], 1.0)
+        policy.learn("ben", [1.0], -1.0)
+    policy.learn("cem", [1.0], 1.0)
+    policy.learn("dua", [1.0], 1.0)
+    policy.forget("ben")
+    _, arrays = policy._dump()
+    moments = arrays["cluster's moment"][:, 0]
+    assert moments.sum() == pytest.approx(202.0)
+    assert (moments >= 0.0).all()
+
+
+def test_the_groups_of_dyclu_hold_present_neighbours_only() -> None:
+    """With a full archive a row is used again; who was a neighbour then may be none now."""
+    policy, reused = DyClu(DIM, noise=0.1, archive=2), 0
+    for one in observations(60, seed=5) + observations(60, seed=6):
+        policy.learn(*one)
+        table = policy.table
+        reused += table.next_id > len(table)
+        for first, *others in table.groups():
+            assert set(others) <= set(table.around(table.owner[first]).tolist())
+    assert reused > 0

@@ -113,3 +113,15 @@ def test_what_it_is_told_is_checked(tmp_path: Path) -> None:
     told(Law(), 0.1).save(tmp_path / "policy")
     with pytest.raises(OptionError, match=r"use Told\.restore"):
         load(tmp_path / "policy")
+
+
+def test_users_may_have_different_numbers_of_tastes_also_when_saved(tmp_path: Path) -> None:
+    known = {"ana": TASTES, "ben": TASTES[:2]}
+    given: dict[str, Any] = {"tastes": known.__getitem__, "law": lambda user: Law(noise=0.5)}
+    policy = Told(2, **given)
+    for user in known:
+        policy.learn(user, [1.0, 0.5], 0.7)
+    policy.save(tmp_path / "told")
+    again = Told.restore(read(tmp_path / "told"), **given)
+    for user in known:
+        assert again.locate(user) == policy.locate(user)

@@ -1,4 +1,4 @@
-"""Answers that are the same for every policy that has nothing to say about groups, or about users.
+"""Default answers for policies that form no groups, or keep nothing of single users.
 
 A policy inherits one of these classes, or answers for itself.
 """
@@ -39,7 +39,7 @@ class WithoutGroups:
 
 
 class WithoutUsers(WithoutGroups):
-    """Answers of a policy that keeps nothing of any single user."""
+    """Answers of a policy that keeps nothing of any single user; for policies of your own."""
 
     __slots__ = ()
 

@@ -30,7 +30,7 @@ CONDITION = 1e7
 """Largest trace(A)·trace(A_λ⁻¹) at which a rank-one update is accurate enough."""
 
 MAX_LEVERAGE = 1e6
-"""Largest xᵀA_λ⁻¹x at which a rank-one update is accurate enough; its digits are lost."""
+"""Largest xᵀA_λ⁻¹x at which a rank-one update is accurate enough: it loses that many digits."""
 
 
 class RidgeModels:

@@ -212,8 +212,9 @@ class SegmentTable:
         Rows that were reused since the neighbours were found are left out.
         """
         row = self.open.get(user)
-        if row is None:
-            return np.arange(len(self))
+        return np.arange(len(self)) if row is None else self._present_neighbours(row)
+
+    def _present_neighbours(self, row: int) -> Ids:
         found = self.neighbours[row]
         reused = self.next_id != len(self)
         return found[self.reused[found] <= self.compared[row]] if reused else found
@@ -241,9 +242,9 @@ class SegmentTable:
         rows = np.fromiter(self.open.values(), dtype=np.intp, count=len(self.open))
         free = np.zeros(len(self), dtype=np.bool_)
         free[rows] = True
-        for row in rows[np.argsort(-self.count[rows], kind="stable")].tolist():
+        for row in rows[np.lexsort((self.id[rows], -self.count[rows]))].tolist():
             if free[row]:
-                found = self.neighbours[row]
+                found = self._present_neighbours(row)
                 found = found[free[found] & (found != row)]
                 free[row] = free[found] = False
                 yield np.append(row, found)
@@ -409,7 +410,7 @@ class SegmentTable:
         self.theta_head[:, row] = self.theta[row, :HEAD]
 
     def _renew_arrays(self) -> None:
-        """Make what is as long as the columns without being one; to be called when they grow."""
+        """Allocate the arrays that must be as long as the columns; call it when they grow."""
         rows = len(self.theta)
         self.theta_head = self.theta[:, :HEAD].T.copy()
         self.work = Found(np.empty(rows, np.intp), np.empty((rows, 3)), np.empty(rows, np.intp))

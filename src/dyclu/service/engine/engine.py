@@ -323,7 +323,7 @@ class Engine:
             until=self._wall() + self._wait(),
             offered=len(arms),
             propensity=best.propensity if chosen is None else None,
-            model=model_of(policy, user, None if counters is None else counters.segment),
+            model=None if counters is None else model_of(policy, user, counters.segment),
             active=request.active is not False,
             rank=None if order is None else [request.arms[index].id for index in order],
             own=None if chosen is None else request.arms[best.arm].id,

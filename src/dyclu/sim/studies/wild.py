@@ -1,4 +1,4 @@
-"""The study of wild worlds: policies that know nothing beside two ceilings that are told."""
+"""The study of wild worlds: policies compared with two ceilings that know a part of the truth."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class WildStudy:
         return Document(
             title=self.title,
             lead=f"{counted(self.settings, 'world')}, {size_of_study(self.policies, self.seeds)}. "
-            "Policies are told the dimension only. Regret is what the choices gave away against "
-            "always knowing the best arm.",
+            "Policies are told the dimension only. Regret is the expected reward that was lost, "
+            "compared with always choosing the best arm.",
             warning=QUICK_WARNING if self.quick else "",
             parts=tuple(parts),
             facts=facts,
