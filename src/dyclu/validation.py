@@ -287,6 +287,6 @@ def _first_unusable(floats: FloatArray, largest: float) -> float:
 def _wrong_features(array: FloatArray, dim: int, name: str) -> ShapeError:
     features = array.shape[-1]
     return ShapeError(
-        f"{name} have {features} features, this policy was built for {dim}; "
+        f"{name}: got {features} features, this policy was built for {dim}; "
         f"pass dim={features} or cut the {name}"
     )

@@ -17,7 +17,7 @@ ARMS = np.eye(3)
 @pytest.mark.parametrize(
     ("arms", "error", "message"),
     [
-        (np.eye(4), ShapeError, "arms have 4 features, this policy was built for 3; pass dim=4"),
+        (np.eye(4), ShapeError, "arms: got 4 features, this policy was built for 3; pass dim=4"),
         (np.ones(3), ShapeError, "arms have shape (3,), expected (number of arms, 3)"),
         (np.ones((0, 3)), ShapeError, "arms are empty"),
         ([], ShapeError, "arms have shape (0,)"),
@@ -44,7 +44,7 @@ def test_invalid_arms_raise_an_error(arms: Any, error: type[DycluError], message
 @pytest.mark.parametrize(
     ("context", "reward", "error", "message"),
     [
-        (np.ones(4), 1.0, ShapeError, "context have 4 features"),
+        (np.ones(4), 1.0, ShapeError, "context: got 4 features"),
         (np.ones((1, 3)), 1.0, ShapeError, "pass the row of the chosen arm"),
         ([1, 2, np.nan], 1.0, NumberError, "context holds nan"),
         (np.ones(3), None, KindError, "reward is NoneType, expected real numbers"),
