@@ -108,28 +108,46 @@ class VowpalWabbit:
         library = importlib.import_module("vowpalwabbit")
         self._workspace = library.Workspace(SQUARECB)
         self._rng = np.random.default_rng(0)
-        self._texts = {id(one.arms): _text(one) for one in ready}
+        self._texts = {id(one.arms): example(one.user, one.arms) for one in ready}
 
     def serve(self, turns: Sequence[Turn]) -> list[int]:
         chosen = []
         for one in turns:
-            text = self._texts.get(id(one.arms)) or _text(one)
+            text = self._texts.get(id(one.arms)) or example(one.user, one.arms)
             chances = self._workspace.predict(text)
-            arm = _drawn(chances, self._rng.random())
-            text[arm + 1] = f"0:{-one.rewards[arm]}:{chances[arm]} {text[arm + 1]}"
-            self._workspace.learn(text)
+            arm = drawn(chances, self._rng.random())
+            self._workspace.learn(labelled(text, arm, one.rewards[arm], chances[arm]))
             chosen.append(arm)
         return chosen
 
 
-def _text(one: Turn) -> list[str]:
-    rows = [
-        " ".join(f"{i}:{value:.7g}" for i, value in enumerate(row)) for row in one.arms.tolist()
-    ]
-    return [f"shared |U {one.user}", *(f"|A {row}" for row in rows)]
+def example(user: int, arms: FloatArray) -> list[str]:
+    """Return a question to Vowpal Wabbit as text: the user is namespace U, an arm namespace A.
+
+    >>> example(7, np.array([[0.5, 1.0]]))
+    ['shared |U 7', '|A 0:0.5 1:1']
+    """
+    rows = [" ".join(f"{i}:{value:.7g}" for i, value in enumerate(row)) for row in arms.tolist()]
+    return [f"shared |U {user}", *(f"|A {row}" for row in rows)]
 
 
-def _drawn(chances: Sequence[float], at: float) -> int:
+def labelled(text: Sequence[str], arm: int, reward: float, chance: float) -> list[str]:
+    """Return the question with the reward of an arm that was shown with this probability.
+
+    >>> labelled(["shared |U 7", "|A 0:0.5", "|A 0:1"], 1, 1.0, 0.25)
+    ['shared |U 7', '|A 0:0.5', '0:-1.0:0.25 |A 0:1']
+    """
+    found = list(text)
+    found[arm + 1] = f"0:{-reward}:{chance} {text[arm + 1]}"
+    return found
+
+
+def drawn(chances: Sequence[float], at: float) -> int:
+    """Return the arm at a point of the unit interval, which the arms share by their chances.
+
+    >>> drawn([0.2, 0.5, 0.3], 0.69), drawn([0.2, 0.5, 0.3], 0.71)
+    (1, 2)
+    """
     for arm, chance in enumerate(chances):
         at -= chance
         if at < 0:

@@ -43,7 +43,7 @@ def _repetition(
 ) -> dict[str, float]:
     steps = {name: prepare() for name, prepare in contestants.items()}
     spent = dict.fromkeys(steps, 0.0)
-    with _no_collection():
+    with no_collection():
         for together in zip(*steps.values(), strict=True):
             for name, step in zip(steps, together, strict=True):
                 start = clock()
@@ -53,7 +53,7 @@ def _repetition(
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Disable garbage collection, so that no contestant pays for objects of another."""
     gc.collect()
     gc.disable()

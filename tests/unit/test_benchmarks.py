@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import json
-from itertools import count
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations, count, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import command, crowd, location, peers, start, test
+from benchmarks import (
+    command,
+    crowd,
+    detection,
+    judging,
+    location,
+    peers,
+    rare_clicks,
+    shop,
+    start,
+    test,
+    unseen,
+    waiting,
+)
 from benchmarks.bare import Bare
 from benchmarks.drawn_segments import CHOSEN, NOISE, grown
+from benchmarks.judging import Asked, Report
 from benchmarks.machine import describe
 from benchmarks.results import Effort, Results, Row, Target
 from benchmarks.stage import stage
@@ -20,7 +38,12 @@ from benchmarks.timing import interleaved
 from benchmarks.turns import Turn, block_steps, serve, slices, steps, turn
 from dyclu import Atlas, DyClu, LinUCB
 from dyclu.core.homogeneity import homogeneity
+from dyclu.core.rewards import Law
+from dyclu.errors import OptionError
+from dyclu.sim.runs.play import play
+from dyclu.sim.runs.stream.largest_norm import LargestNorm
 from dyclu.sim.worlds.population import Population
+from dyclu.sim.worlds.wild import Wild
 from dyclu.storage import read
 
 ROOT = Path(__file__).parent.parent.parent
@@ -188,6 +211,177 @@ def test_peers_that_are_linucb_choose_what_it_chooses(name: str, turns: list[Tur
 def test_regret_is_what_the_best_arm_would_have_brought() -> None:
     one = Turn(0, np.eye(2), np.array([0.25, 1.0]))
     assert peers.regret([0, 1], [one, one]) == 0.75
+
+
+JUDGES: dict[str, tuple[Callable[[Asked], Report], int]] = {
+    "rare clicks": (rare_clicks.run, 2),
+    "shop": (shop.run, 2),
+    "detection": (detection.run, 6),
+    "waiting": (waiting.run, 3),
+    "unseen": (unseen.run, 2),
+}
+"""The programs that judge policies, and in how many worlds each of them plays in quick mode."""
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_a_judge_returns_one_record_for_every_world_policy_and_seed(name: str) -> None:
+    judge, worlds = JUDGES[name]
+    report = judge(Asked(policies=("atlas", "uniform"), seeds=(0, 1), quick=True))
+    runs = Counter((record["policy"], record["seed"]) for record in report.records)
+    assert runs == dict.fromkeys(product(("atlas", "uniform"), (0, 1)), worlds)
+    json.dumps(report.records, allow_nan=False)
+    for shown in report.tables:
+        assert shown.rows
+        assert all(len(row) == len(shown.header) for row in shown.rows)
+        assert markdown(shown).startswith(f"| {shown.header[0]} |")
+
+
+def test_a_judge_prints_tables_and_writes_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "records.json"
+    words = [".05", "--quick", "--policies", "largest-norm", "--seeds", "4,5", "--json", str(path)]
+    monkeypatch.setattr(sys, "argv", ["rare_clicks", *words])
+    judging.main(rare_clicks.run, about="", policies=("atlas",), seeds=20)
+    assert "| .05/.02 | largest-norm |" in capsys.readouterr().out
+    written = json.loads(path.read_text())
+    assert written["quick"]
+    assert [(each["world"], each["seed"]) for each in written["records"]] == [
+        (".05/.02", 4),
+        (".05/.02", 5),
+    ]
+
+
+def test_words_that_are_in_no_name_of_a_world_are_refused() -> None:
+    asked = Asked(policies=("atlas",), words=("b", "nothing"))
+    assert asked.picked({"abc": 1, "xyz": 2}) == {"abc": 1}
+    with pytest.raises(OptionError, match=r"choose from xyz$"):
+        asked.picked({"xyz": 2})
+
+
+def test_of_rare_clicks_the_first_arm_is_the_better_one_with_even_seeds_only() -> None:
+    # All arms have the same length, so this policy always shows the first.
+    for seed, better in ((0, 1.0), (1, 0.0)):
+        found = rare_clicks.play(LargestNorm(2), (1.0, 0.0), pulls=400, seed=seed)
+        assert found["better_at_end"] == found["better_pulled"] == found["click_rate"] == better
+        assert found["noise"] is None
+        assert found["false_changes"] == 0
+
+
+def test_the_click_rate_of_the_shop_is_that_of_what_is_shown() -> None:
+    rates = {name: shop.keep(shop.keeper_of(name, 3), 400, 3) for name in ("uniform", shop.BEST)}
+
+    class First(shop.Best):
+        """Always shows the first item, which is drawn like all others."""
+
+        def choose(self, visit: shop.Visit) -> tuple[int, float]:
+            return 0, 1.0
+
+    # The standard deviation of one click probability is about the mean; five times that by √400.
+    assert shop.keep(First(), 400, 3) == pytest.approx(rates["uniform"], rel=5 / 20)
+    assert 1.5 * rates["uniform"] < rates[shop.BEST] < 1
+
+
+def test_the_shop_offers_distinct_items_that_are_alive_with_stated_chances() -> None:
+    rng = np.random.default_rng(0)
+    drawn = shop.Shop.drawn(rng)
+    visits = list(drawn.visits(rng, 300, 30.0))
+    assert len(visits) == 300
+    where = {row.tobytes(): index for index, row in enumerate(drawn.features)}
+    for visit in visits:
+        items = np.array([where[row.tobytes()] for row in visit.arms])
+        assert len(set(items)) == shop.OFFERED
+        assert items.max() - items.min() < 27
+        assert any(np.array_equal(visit.chances, own) for own in drawn.chances[:, items])
+        assert visit.logged.sum() == pytest.approx(1)
+        assert visit.logged.min() >= shop.LOGGED_AT_RANDOM / shop.OFFERED
+        assert np.argmax(visit.logged) == np.argmax(drawn.quality[items])
+    # Days 30 to 60: items that began before day 0 are gone.
+    begins = np.linspace(-30, 60, shop.ITEMS, endpoint=False)
+    seen = {where[row.tobytes()] for visit in visits for row in visit.arms}
+    assert begins[min(seen)] >= 0
+
+
+def test_vowpal_wabbit_learns_which_item_a_user_clicks() -> None:
+    pytest.importorskip("vowpalwabbit")
+    keeper = shop.keeper_of(shop.VOWPAL, 0)
+    arms, uniform = np.eye(shop.DIM)[:2], np.array([0.5, 0.5])
+    for user in (0, 1) * 200:
+        chances = np.eye(2)[user]
+        for arm in (0, 1):
+            keeper.learn(shop.Visit(user, arms, chances, uniform, 0.5, 0.5), arm, 0.5)
+    asked = [shop.Visit(user, arms, uniform, uniform, 0.5, 0.5) for user in (0, 1)]
+    assert [keeper.choose(visit)[0] for visit in asked] == [0, 1]
+
+
+def test_every_two_values_of_the_unseen_worlds_occur_together() -> None:
+    worlds = unseen.grid().values()
+    options = [
+        (
+            world.dim,
+            world.users,
+            "n" if world.parameters == world.users else world.parameters,
+            (world.rewards, world.noise),
+        )
+        for world in worlds
+    ]
+    values = (unseen.DIMS, unseen.USERS, unseen.TASTES, unseen.LAWS)
+    assert len(set(options)) == 24
+    for i, some in enumerate(values):
+        assert set(Counter(row[i] for row in options).values()) == {24 // len(some)}
+    for (i, some), (j, others) in combinations(enumerate(values), 2):
+        assert len({(row[i], row[j]) for row in options}) == len(some) * len(others)
+    assert all(world.users * world.rounds <= 40_000 for world in worlds)
+
+
+def test_ratios_of_unseen_worlds_leave_the_ceilings_out_of_the_others() -> None:
+    report = unseen.run(Asked(policies=("uniform", "oracle", "told", "linucb-0.3"), quick=True))
+    for row in report.tables[0].rows[: unseen.QUICK_WORLDS]:
+        own, oracle, told, linucb = (
+            next(
+                record["regret"]
+                for record in report.records
+                if (record["world"], record["policy"]) == (row[0], name)
+            )
+            for name in ("uniform", "oracle", "told", "linucb-0.3")
+        )
+        assert row[-2:] == (f"{own / linucb:.2f}", f"{own / (oracle + told):.2f}")
+
+
+def test_detection_counts_reports_at_every_reward_and_at_none() -> None:
+    setting = Wild(users=3, dim=2, rounds=50, shortest=10, longest=20)
+    world = setting.world(seed=0)
+    run = play(LargestNorm(2), world)
+    always = detection.reports(replace(run, changed=np.ones(len(run), dtype=bool)), 10)
+    changes = sum(len(world.changes(user)) for user in range(3))
+    counted = sum(int((world.changes(user) <= 40).sum()) for user in range(3))
+    assert always["delays"] == [0] * counted
+    assert always["missed"] == 0
+    assert always["false"] == 150 - changes
+    never = detection.reports(replace(run, changed=np.zeros(len(run), dtype=bool)), 10)
+    assert (never["delays"], never["missed"], never["false"]) == ([], counted, 0)
+
+
+def test_waiting_times_every_call() -> None:
+    turns = [Turn(0, np.eye(2), np.ones(2))] * 3
+    waits = waiting.Waits.empty(3)
+    ticks = iter([0.0, 1.0, 10.0, 12.0, 20.0, 21.0, 30.0, 35.0, 40.0, 43.0, 50.0, 51.0])
+    waiting.timed(LargestNorm(2), iter(turns), waits, clock=lambda: next(ticks))
+    assert waits.decide.tolist() == [1.0, 1.0, 3.0]
+    assert waits.learn.tolist() == [2.0, 5.0, 1.0]
+
+
+@pytest.mark.parametrize("law", [Law(noise=0.1), Law(kind="logistic")])
+def test_a_crowd_arrives_over_time_and_changes(law: Law) -> None:
+    people = waiting.Crowd(users=50, tastes=3, dim=4, rounds=2_000, law=law)
+    turns = list(people.turns(seed=0))
+    users = np.array([one.user for one in turns])
+    assert len(turns) == 2_000
+    # At round t, t/1600 of the users have arrived.
+    assert (users[:160] < 5).all()
+    assert users.max() >= 45
+    rewards = np.array([one.rewards for one in turns])
+    assert set(np.unique(rewards)) == {0.0, 1.0} if law.binary else len(np.unique(rewards)) > 1_000
 
 
 def example() -> Results:
