@@ -6,15 +6,19 @@ visits. There are 1,000 or 100,000 users with 10 tastes, d = 25 and Gaussian rew
 1,000 users with 8 tastes, d = 15 and clicks (about 30 %).
 
 Times are CPU time of the process, so that other programs do not count; without garbage collection,
-after a warm-up that compiles all kernels. Set ``OMP_NUM_THREADS=1``: two threads count twice.
+after a warm-up that compiles all kernels. Every run has a process of its own, with one thread per
+library: two threads would count twice, and memory that an earlier run left would be used again.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,6 +33,7 @@ from dyclu.core.rewards import Law
 from dyclu.policy import Policy
 from dyclu.sim.reports.document import NOTHING, Table
 from dyclu.sim.runs.stream.contestants import contestant
+from dyclu.sim.runs.workers import ONE_THREAD
 from dyclu.sim.worlds.named import WORLDS
 from dyclu.sim.worlds.population import unit_vectors
 from dyclu.storage import read
@@ -38,7 +43,7 @@ POLICIES = ("atlas",)
 SEEDS = 1
 ROUNDS, QUICK_ROUNDS = 400_000, 300
 QUICK_SHARE = 100
-WARM_USERS, WARM_ROUNDS, QUICK_WARM_ROUNDS = 20, 4_000, 200
+WARM_USERS, WARM_ROUNDS = 20, 4_000
 
 ARMS, OFFERED = 1_000, 10
 ARRIVING, HAZARD = 0.8, 1 / 200
@@ -56,8 +61,7 @@ NOTE = (
 )
 MEMORY_NOTE = (
     "Bytes per user that came, in the first seed. Saved: all arrays that `save` writes. Resident: "
-    "growth of the process, room to grow included; among 1,000 users it is known to a few hundred "
-    "bytes. Located: of the users that came, at the end."
+    "growth of the process, room to grow included. Located: of the users that came, at the end."
 )
 
 
@@ -140,15 +144,14 @@ def run(asked: Asked) -> Report:
             name: replace(crowd, users=crowd.users // QUICK_SHARE, rounds=QUICK_ROUNDS)
             for name, crowd in crowds.items()
         }
-    warm_rounds = QUICK_WARM_ROUNDS if asked.quick else WARM_ROUNDS
+    serve = served if asked.quick else in_own_process
     records, rows, memory = [], [], []
     for policy in asked.policies:
         means: dict[str, float] = {}
         for world, crowd in crowds.items():
-            _warm(policy, replace(crowd, users=WARM_USERS, rounds=warm_rounds))
             found = []
             for seed in asked.seeds:
-                waits, facts = _served(policy, crowd, seed)
+                waits, facts = serve(policy, crowd, seed)
                 name = {"world": world, "policy": policy, "seed": seed}
                 records.append(tell({**name, **_measured(waits), **facts}))
                 found.append(waits)
@@ -184,13 +187,16 @@ def timed(
             waits.learn[i] = clock() - start
 
 
-def _warm(name: str, crowd: Crowd) -> None:
-    """Compile kernels with a policy that is thrown away."""
-    timed(contestant(name, crowd.dim), crowd.turns(seed=0), Waits.empty(crowd.rounds))
+def in_own_process(name: str, crowd: Crowd, seed: int) -> tuple[Waits, Record]:
+    """Return the same as `served`, from a new process in which libraries use one thread."""
+    os.environ.update(ONE_THREAD)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(served, name, crowd, seed).result()
 
 
-def _served(name: str, crowd: Crowd, seed: int) -> tuple[Waits, Record]:
+def served(name: str, crowd: Crowd, seed: int) -> tuple[Waits, Record]:
     """Return the times of a run, and the memory of the policy at its end."""
+    _warm(name, replace(crowd, users=WARM_USERS, rounds=min(WARM_ROUNDS, crowd.rounds)))
     waits, turns = Waits.empty(crowd.rounds), crowd.turns(seed)
     first = next(turns)  # before it, the crowd draws all that it keeps
     before = resident() if STATUS.exists() else None
@@ -207,6 +213,11 @@ def _served(name: str, crowd: Crowd, seed: int) -> tuple[Waits, Record]:
         "saved": _saved(policy),
         "resident": grown,
     }
+
+
+def _warm(name: str, crowd: Crowd) -> None:
+    """Compile kernels with a policy that is thrown away."""
+    timed(contestant(name, crowd.dim), crowd.turns(seed=0), Waits.empty(crowd.rounds))
 
 
 def _saved(policy: Policy) -> int:

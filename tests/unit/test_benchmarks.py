@@ -371,6 +371,17 @@ def test_waiting_times_every_call() -> None:
     assert waits.learn.tolist() == [2.0, 5.0, 1.0]
 
 
+def test_waiting_in_a_process_of_its_own_serves_the_same_rounds() -> None:
+    people = waiting.Crowd(users=10, tastes=3, dim=4, rounds=100, law=Law(noise=0.1))
+    waits, facts = waiting.in_own_process("linucb", people, 0)
+    assert len(waits.learn) == 100
+    assert (waits.learn >= 0).all()
+    same = waiting.served("linucb", people, 0)[1]
+    assert {**facts, "resident": None} == {**same, "resident": None}
+    # A LinUCB of four features keeps at least a matrix and a vector of each user.
+    assert facts["saved"] >= facts["came"] * 8 * (4 * 4 + 4)
+
+
 @pytest.mark.parametrize("law", [Law(noise=0.1), Law(kind="logistic")])
 def test_a_crowd_arrives_over_time_and_changes(law: Law) -> None:
     people = waiting.Crowd(users=50, tastes=3, dim=4, rounds=2_000, law=law)
