@@ -76,3 +76,18 @@ def solve(gram: FloatArray, right: FloatArray, *, ridge: float) -> FloatArray:
     # are at least λ, so smaller computed ones are replaced by λ.
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray(vectors @ ((vectors.T @ right) / np.maximum(values, ridge)[:, None]))
+
+
+def root(matrix: FloatArray) -> FloatArray:
+    """Return R with ``R Rᵀ`` a positive matrix; ``R z`` of standard normal z has this covariance.
+
+    >>> root(np.array([[4.0, 2.0], [2.0, 2.0]]))
+    array([[2., 0.],
+           [1., 1.]])
+    """
+    factor, failed = scipy.linalg.lapack.dpotrf(matrix, lower=1, clean=1)
+    if not failed:
+        return np.asarray(factor)
+    # If scales are far apart, rounding makes an eigenvalue negative; its true value is almost 0.
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

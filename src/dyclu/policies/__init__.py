@@ -15,6 +15,7 @@ from dyclu.errors import ForeignFile, OptionError
 from dyclu.policies.adts import AdTS
 from dyclu.policies.atlas.policy import Atlas
 from dyclu.policies.club import Club
+from dyclu.policies.codband.policy import CoDBand
 from dyclu.policies.discounted import DiscountedLinUCB
 from dyclu.policies.dlinucb import DLinUCB
 from dyclu.policies.dyclu.policy import DyClu
@@ -31,6 +32,7 @@ __all__ = [
     "AdTS",
     "Atlas",
     "Club",
+    "CoDBand",
     "DLinUCB",
     "DiscountedLinUCB",
     "DyClu",
@@ -55,6 +57,7 @@ _MAKERS: Mapping[str, Callable[..., Policy]] = {
     "adts": AdTS,
     "club": Club,
     "sclub": Sclub,
+    "codband": CoDBand,
     "dyclu": DyClu,
     "atlas": Atlas,
 }

@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import scipy
 
 from dyclu.core.cusum import change_point, p_value
 from dyclu.core.noise import Noise
 from dyclu.core.randomness import RandomSource, Seed
-from dyclu.core.ridge import solve
+from dyclu.core.ridge import root, solve
 from dyclu.core.stats import Stats
 from dyclu.errors import OptionError
 from dyclu.policies.common import columns
@@ -144,7 +143,7 @@ class AdTS(WithoutGroups, OneByOne):
         row = self._models.row.get(user)
         if row is None:
             return np.eye(self.dim) / math.sqrt(self.ridge)
-        return _root(self._models.inverse[row])
+        return root(self._models.inverse[row])
 
     def _changed(self, row: int) -> bool:
         """Test for a change; if there is one, drop the observations before it."""
@@ -198,16 +197,6 @@ def _as_intervals(window: int, interval: int) -> int:
             f"intervals; pass window={fitting}"
         )
     return window
-
-
-def _root(matrix: FloatArray) -> FloatArray:
-    """Return R with ``R Rᵀ`` a positive matrix."""
-    root, failed = scipy.linalg.lapack.dpotrf(matrix, lower=1, clean=1)
-    if not failed:
-        return np.asarray(root)
-    # If scales are far apart, rounding makes an eigenvalue negative; its true value is almost 0.
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 class _Recent:

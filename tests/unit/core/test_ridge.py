@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dyclu import Stats
-from dyclu.core.ridge import scores
+from dyclu.core.ridge import root, scores
 from dyclu.core.theory import exploration
 from dyclu.policy import TIE, choose, first_best
 from tests.properties.observations import SEEDS
@@ -52,3 +52,12 @@ def test_first_best_returns_the_first_of_tied_scores() -> None:
     assert first_best(np.array([1.0, 1.0 + TIE / 2, 0.0])) == 0
     assert first_best(np.array([1.0, 1.0 + 3 * TIE, 0.0])) == 1
     assert first_best(np.array([-5.0])) == 0
+
+
+def test_root_of_a_matrix_that_rounding_left_indefinite() -> None:
+    v = np.array([1.0, 1e-3, 1e3])
+    broken = np.outer(v, v) - 1e-9 * np.eye(3)
+    assert np.linalg.eigvalsh(broken)[0] < 0
+    for matrix in (broken, np.array([[2.0, 1.0], [1.0, 3.0]])):
+        half = root(matrix)
+        assert half @ half.T == pytest.approx(matrix, abs=1e-8 * np.abs(matrix).max())

@@ -12,7 +12,7 @@ from dyclu.core.cusum import p_value
 from dyclu.core.homogeneity import homogeneity
 from dyclu.core.stats import Stats
 from dyclu.errors import KindError, OptionError
-from dyclu.policies.adts import AdTS, _root, distance
+from dyclu.policies.adts import AdTS, distance
 from dyclu.policies.common.ridge_models import REFRESH
 from dyclu.storage import read
 from dyclu.validation import FloatArray
@@ -287,15 +287,6 @@ def test_the_reward_of_a_context_of_zeros_causes_no_change() -> None:
     assert not any(policy.learn("ana", [0.0, 0.0], 100.0).changed for _ in range(30))
     assert policy.decide("ana", [[1.0, 0.0]]).mean == before
     assert (policy._recent.block_energy == blocks).all()
-
-
-def test_root_of_a_matrix_that_rounding_left_indefinite() -> None:
-    v = np.array([1.0, 1e-3, 1e3])
-    broken = np.outer(v, v) - 1e-9 * np.eye(3)
-    assert np.linalg.eigvalsh(broken)[0] < 0
-    for matrix in (broken, np.array([[2.0, 1.0], [1.0, 3.0]])):
-        root = _root(matrix)
-        assert root @ root.T == pytest.approx(matrix, abs=1e-8 * np.abs(matrix).max())
 
 
 @pytest.mark.parametrize("noise", [None, 0.1])

@@ -34,7 +34,7 @@ RIDGE = 0.1
 ALPHA = 0.3
 """The constant factor of the widths of LinUCB and the oracle; the paper does not state it."""
 
-RANDOM = frozenset({"uniform", "adts"})
+RANDOM = frozenset({"uniform", "adts", "codband"})
 """Policies that choose at random and therefore get a seed."""
 
 _UNREGISTERED: Mapping[str, Callable[..., Policy]] = {
@@ -109,6 +109,7 @@ def options(name: str, setting: Population) -> dict[str, Any]:
         "dlinucb": dlinucb | {"width_noise": setting.noise**2},
         "dlinucb-sigma": dlinucb,
         "club": {"ridge": RIDGE, "alpha": 0.1, "tolerance": 2.0},
+        "codband": common | {"window": 20, "window_delta": 0.1, "change_level": 0.01},
         "atlas": {"noise": setting.noise},
         "dyclu": common
         | {"delta": 0.1, "window": 20, "window_delta": 0.1}

@@ -53,6 +53,7 @@ OTHER_WIDTHS = {
     "adts": "none: it samples",
     "club": "0.1 √log(t + 2)",
     "sclub": "0.3",
+    "codband": "none: it samples",
 }
 """The widths of policies that support only one."""
 
