@@ -150,8 +150,8 @@ def demo(
     pip install 'dyclu[plots]'.
     """
     from dyclu.sim import Population, summary
-    from dyclu.sim.reports.demo import summary_table
-    from dyclu.sim.reports.terminal import print_table
+    from dyclu.sim.reports.demo import summary_table, warning_lines
+    from dyclu.sim.reports.terminal import print_lines, print_table
     from dyclu.sim.studies.demo import Demo
     from dyclu.storage import check_writable
 
@@ -175,6 +175,7 @@ def demo(
     summaries = {name: summary(run) for name, run in runs.items()}
     if prints_text:
         print_table(summary_table(summaries))
+        print_lines(warning_lines(summaries))
 
     _silence_matplotlib()
     files = [] if no_picture else shown.write_pages(out, runs, summaries, warn=_print_error)
@@ -501,8 +502,8 @@ def _run_studies(
     jobs: int | None,
     dask: str | None,
 ) -> None:
-    """Run studies, given by the folder of their report; print their first table and their files."""
-    from dyclu.sim.reports.terminal import print_table
+    """Run studies, given by the folder of their report; print first table, warnings and files."""
+    from dyclu.sim.reports.terminal import print_lines, print_table
     from dyclu.sim.studies.running import check_workers, run_study
     from dyclu.storage import check_writable
 
@@ -516,6 +517,7 @@ def _run_studies(
             )
         typer.echo(document.title)
         print_table(document.table)
+        print_lines(document.policy_warnings)
         if document.warning:
             typer.echo(document.warning)
         _print_files(files)

@@ -273,7 +273,7 @@ class Client:
         return self._ask(_changes(since, epoch))
 
     def policy(self) -> dict[str, Any]:
-        """Return the policy that serves, its settings and its counters."""
+        """Return the policy that serves, its settings, its counters and its `warnings`."""
         return self._ask(_Request("GET", "/v1/policy"))
 
     def _ask(self, request: _Request) -> dict[str, Any]:
@@ -360,7 +360,7 @@ class AsyncClient:
         return await self._ask(_changes(since, epoch))
 
     async def policy(self) -> dict[str, Any]:
-        """Return the policy that serves, its settings and its counters."""
+        """Return the policy that serves, its settings, its counters and its `warnings`."""
         return await self._ask(_Request("GET", "/v1/policy"))
 
     async def _ask(self, request: _Request) -> dict[str, Any]:

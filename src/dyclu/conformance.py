@@ -430,6 +430,19 @@ def check_forgotten_users_are_unknown(make: Make) -> None:
             _expect_valid(decision, round_.user, round_.arms)
 
 
+@_rule
+def check_warnings_are_sentences(make: Make) -> None:
+    """`warnings` is a tuple of sentences, empty if nothing is wrong; asking changes nothing.
+
+    Reports and the service print each sentence as it is, and may ask at any time.
+    """
+    policy, twin = make(), make()
+    for part in _halves(_stream(policy.dim)):
+        with _nothing_changes(policy, twin, part, by="asking for warnings"):
+            _expect_sentences(policy.warnings)
+        _expect_sentences(policy.warnings)
+
+
 # The simulated users
 
 
@@ -624,6 +637,13 @@ def _expect_valid(decision: Decision, user: User, arms: FloatArray) -> None:
 def _expect_users(policy: Policy, expected: Iterable[User]) -> None:
     seen, wanted = sorted(policy.users, key=repr), sorted(expected, key=repr)
     _expect(seen == wanted, f"the users {wanted}", seen)
+
+
+def _expect_sentences(warnings: object) -> None:
+    sentences = isinstance(warnings, tuple) and all(
+        isinstance(one, str) and one.strip() for one in warnings
+    )
+    _expect(sentences, "warnings in a tuple of sentences, none of them empty", repr(warnings))
 
 
 def _expect_unknown(policy: Policy, user: User, arms: FloatArray) -> None:

@@ -228,6 +228,14 @@ class Policy(Protocol):
         """The tastes that users share; empty where a policy forms no groups of users."""
         ...
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What seems wrong, in sentences; empty if nothing is, or if the policy has no checks.
+
+        A sentence says what was seen, what was expected and what to do.
+        """
+        ...
+
     def locate(self, user: Hashable) -> Location:
         """Return what is known about a user's taste; changes nothing."""
         ...

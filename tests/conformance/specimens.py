@@ -96,6 +96,7 @@ class Specimen:
     changes_: Callable[[], tuple[Change, ...]] | None = None
     locate_: Callable[[Hashable], Location] | None = None
     forget_: Callable[[Hashable], None] | None = None
+    warnings_: Callable[[], tuple[str, ...]] | None = None
 
     @property
     def dim(self) -> int:
@@ -121,6 +122,10 @@ class Specimen:
     @property
     def models(self) -> tuple[Model, ...]:
         return self.ridge.models
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.warnings_() if self.warnings_ else self.ridge.warnings
 
     def locate(self, user: Hashable) -> Location:
         return (self.locate_ or self.ridge.locate)(user)
@@ -333,6 +338,38 @@ def fails_to_forget_an_unknown_user() -> Specimen:
         del ridge.kept[as_user(user)]
 
     return Specimen(ridge, forget_=forget)
+
+
+# Warnings
+
+
+def warns() -> Specimen:
+    ridge = Ridge()
+    return Specimen(ridge, warnings_=lambda: ("Few users, expected more.",) * len(ridge.kept))
+
+
+def warns_in_a_list() -> Specimen:
+    return Specimen(Ridge(), warnings_=lambda: [])  # type: ignore[arg-type, return-value]
+
+
+def warns_of_nothing() -> Specimen:
+    """Has an empty sentence where it should have none."""
+    ridge = Ridge()
+    return Specimen(ridge, warnings_=lambda: ("" if len(ridge.users) > 1 else "Too few users.",))
+
+
+def warns_by_number() -> Specimen:
+    return Specimen(Ridge(), warnings_=lambda: (17,))  # type: ignore[arg-type, return-value]
+
+
+def learns_when_asked_for_warnings() -> Specimen:
+    ridge = Ridge()
+
+    def warnings() -> tuple[str, ...]:
+        ridge.kept = {user: stats + stats for user, stats in ridge.kept.items()}
+        return ()
+
+    return Specimen(ridge, warnings_=warnings)
 
 
 # Repeatability

@@ -58,6 +58,10 @@ ALONE: dict[Make, str] = {
     specimens.forgets_only_the_name: "check_forgotten_users_are_unknown",
     specimens.keeps_the_changes_of_forgotten_users: "check_forgotten_users_are_unknown",
     specimens.fails_to_forget_an_unknown_user: "check_forgotten_users_are_unknown",
+    specimens.warns_in_a_list: "check_warnings_are_sentences",
+    specimens.warns_of_nothing: "check_warnings_are_sentences",
+    specimens.warns_by_number: "check_warnings_are_sentences",
+    specimens.learns_when_asked_for_warnings: "check_warnings_are_sentences",
 }
 
 # Broken so that other rules suffer too: each of them relies on the one named.
@@ -84,7 +88,7 @@ def name(value: object) -> str:
     return value if isinstance(value, str) else str(getattr(value, "__qualname__", value))
 
 
-@pytest.mark.parametrize("make", [specimens.sound, specimens.records_its_changes])
+@pytest.mark.parametrize("make", [specimens.sound, specimens.records_its_changes, specimens.warns])
 def test_a_sound_policy_passes(make: Make) -> None:
     check_policy(make, load=loader(make))
 
@@ -107,7 +111,7 @@ def test_every_check_is_run_and_has_a_specimen() -> None:
 
 def test_message_says_what_was_expected_and_seen() -> None:
     assert str(failure(specimens.takes_the_last_of_ties)) == (
-        "1 of 17 checks failed\n"
+        "1 of 18 checks failed\n"
         "- check_first_of_ties_is_taken: expected arm 0, the first of its equals; saw arm 6"
     )
 
@@ -115,7 +119,7 @@ def test_message_says_what_was_expected_and_seen() -> None:
 def test_message_lists_every_failure() -> None:
     broken = failure(specimens.knows_only_its_users)
     first, *rest = str(broken).splitlines()
-    assert first == "15 of 17 checks failed"
+    assert first == "16 of 18 checks failed"
     assert [line.removeprefix("- ").partition(":")[0] for line in rest] == list(broken.checks)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS
 from dyclu.service.engine.lines import encode
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal
+from dyclu.service.schema import Observation
 from dyclu.service.tenant import EXPIRE_EVERY, Tenant
 from tests.service.disk.test_erasure import observe, started, tenant
 
@@ -165,3 +167,40 @@ def test_a_snapshot_that_cannot_be_removed_is_removed_later_and_others_at_once(
         await killed(served)
 
     asyncio.run(play())
+
+
+async def click_rarely(served: Tenant) -> None:
+    """Learn 400 rewards of which every 25th is a click: DyClu sets the clicks aside."""
+    told = (Observation("ana", [1.0, 0.0], float(i % 25 == 24)) for i in range(400))
+    await asyncio.gather(*map(served.observe, told))
+
+
+def test_warnings_of_the_policy_are_shown_after_those_of_the_service(tmp_path: Path) -> None:
+    async def play() -> None:
+        served = await started(tmp_path, policy="dyclu", options={"noise": 0.1})
+        assert Window(served).policy().warnings == []
+        await click_rarely(served)
+        served.state.total.unlearnt = 3
+        first, second = Window(served).policy().warnings
+        assert first == "3 rewards could not be learnt; see the log"
+        assert second == served.state.policy.warnings[0]
+        assert "The surprises hold" in second
+        await killed(served)
+
+    asyncio.run(play())
+
+
+def test_warnings_of_the_policy_are_logged_when_the_service_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play() -> None:
+        for _ in range(2):
+            served = await started(tmp_path, policy="dyclu", options={"noise": 0.1})
+            if not served.state.total.rewards:
+                await click_rarely(served)
+            await served.stop()
+
+    with caplog.at_level(logging.WARNING, "dyclu.service"):
+        asyncio.run(play())
+    (line,) = caplog.messages
+    assert line.startswith("the policy of t warns: The surprises hold")

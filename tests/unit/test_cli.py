@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import dyclu
 from dyclu.cli import app, main
+from dyclu.policies import DyClu
 from dyclu.sim.studies import demo as demo_study
 
 SMALL = ["--users=4", "--rounds=30", "--dim=3", "--parameters=2"]
@@ -101,7 +102,14 @@ def test_json_is_one_document_and_nothing_else(out: Path) -> None:
     assert document["files"] == [str(out / "demo.png"), str(out / "demo.html")]
     assert list(document["policies"]) == NAMES
     assert document["policies"]["uniform"]["precision"] is None
+    assert document["policies"]["uniform"]["warnings"] == []
     assert 0 < document["policies"]["DyClu"]["precision"] <= 1
+
+
+def test_a_demo_prints_the_warnings_of_a_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DyClu, "warnings", ("Seen this, expected that; do so.",))
+    result = demo("--no-picture")
+    assert "DyClu warns: Seen this, expected that; do so." in result.stdout.splitlines()
 
 
 def test_quiet_does_not_silence_json() -> None:

@@ -132,6 +132,20 @@ def test_a_simulation_is_a_table_of_runs_and_a_report(out: Path) -> None:
     assert all(f"written: {out / name}" in result.stdout for name in report)
 
 
+def test_a_policy_that_fails_on_rare_clicks_says_so_in_terminal_and_report(out: Path) -> None:
+    options = "--set=offset=-4.5,slope=0.1,dim=2,users=20,rounds=100"
+    result = invoke(
+        "simulate", "--world=rare-clicks", options, "--seeds=1", "--policies=dyclu", f"--out={out}"
+    )
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.stdout.split())
+    assert "dyclu warns in 1 of 1 run (rare-clicks offset=-4.5" in words
+    assert "use Atlas or pass noise=0.5 if rewards are 0 or 1" in words
+    assert max(map(len, result.stdout.splitlines())) <= max(100, len(f"written: {out}") + 12)
+    for name in ("report.md", "report.html"):
+        assert "dyclu warns in 1 of 1 run" in (out / name).read_text()
+
+
 def test_the_report_says_the_means_of_the_table(out: Path) -> None:
     simulate(out, "--seeds=3", "--policies=linucb,uniform")
     regrets: dict[str, list[float]] = {}

@@ -143,6 +143,16 @@ class Residuals:
         )
         return Noise(noise.variance, rounded_df(int(noise.df)))
 
+    @property
+    def at_floor(self) -> bool:
+        """Whether the estimate is `VARIANCE_FLOOR`, although errors are larger than rounding.
+
+        >>> Residuals(squares=0.001, tested=10, energy=40.0, count=10).at_floor
+        True
+        """
+        mean, bound = self.squares / max(self.tested, 1), self.energy / max(self.count, 1)
+        return RESOLUTION * bound < mean <= VARIANCE_FLOOR * bound
+
 
 def rounded_df(df: int) -> int:
     """Return a number of degrees of freedom, rounded down to ten binary digits.

@@ -18,6 +18,7 @@ from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
+from dyclu.policies.common.self_checks import comparable, sharing_warnings
 from dyclu.policy import Decision, Outcome, choose
 from dyclu.validation import FloatArray, Ids, User, as_dim, as_positive
 
@@ -91,6 +92,14 @@ class Club(WithoutGroups, OneByOne):
             tuple(names[row] for row in np.flatnonzero(self._cluster == first))
             for first in np.unique(self._cluster)
         )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What seems wrong: no two users are in one cluster."""
+        rows = np.flatnonzero(self._users.count[: len(self._users)] >= comparable(self.dim))
+        shared = len(np.unique(self._cluster[rows])) < len(rows)
+        remedy = "pass a larger tolerance"
+        return sharing_warnings(self._users.count[rows], shared=shared, remedy=remedy)
 
     @property
     def _by_user(self) -> Mapping[User, Any]:

@@ -25,6 +25,7 @@ from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
+from dyclu.policies.common.self_checks import SetAside
 from dyclu.policy import Decision, Outcome, no_ids
 from dyclu.validation import (
     FloatArray,
@@ -108,6 +109,7 @@ class DLinUCB(WithoutGroups, OneByOne):
         self._quantile = float(scipy.special.ndtri(1 - self.error_level / 2))
         self._slaves = _Slaves(self.dim, self.ridge, self.window, self.window_delta)
         self._errors = _AcceptedErrors()
+        self._set_aside = SetAside()
 
     def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose the arm of the highest upper confidence bound of one slave; changes nothing."""
@@ -129,6 +131,7 @@ class DLinUCB(WithoutGroups, OneByOne):
         bound = self._bounds(rows, leverage, noise)
         failed = error > bound
         surprised = bool(failed[at])
+        self._set_aside.add(y, surprised=surprised)
         if self._known is None and not surprised:
             self._errors.add(y, *map(float, (error[at], leverage[at], bound[at])), noise=noise)
         slaves.learn(rows, failed, x, y)
@@ -146,6 +149,13 @@ class DLinUCB(WithoutGroups, OneByOne):
         return self._noise().deviation
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What seems wrong: rewards that the serving slaves did not learn are too many."""
+        return self._set_aside.warnings(
+            level=self.error_level, noise=self.noise, users=len(self._slaves.pool)
+        )
+
+    @property
     def _by_user(self) -> Mapping[User, Any]:
         return self._slaves.pool
 
@@ -160,11 +170,14 @@ class DLinUCB(WithoutGroups, OneByOne):
 
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
         state, arrays = self._slaves.dump()
-        return state | {"foreseen": asdict(self._errors)}, arrays
+        state |= {"foreseen": asdict(self._errors), "set_aside": asdict(self._set_aside)}
+        return state, arrays
 
     def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
         self._slaves.fill(state, arrays)
         self._errors = _AcceptedErrors(**state["foreseen"])
+        # Files of earlier versions do not have it; counting then begins anew.
+        self._set_aside = SetAside(**state.get("set_aside", {}))
 
     def _noise(self) -> Noise:
         return self._known or self._errors.noise()

@@ -17,6 +17,7 @@ from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.plain import WithoutGroups
 from dyclu.policies.common.ridge_models import RidgeModels
+from dyclu.policies.common.self_checks import comparable, sharing_warnings
 from dyclu.policy import Decision, Outcome, no_ids
 from dyclu.validation import FloatArray, Ids, User, as_dim, as_positive
 
@@ -112,6 +113,14 @@ class Sclub(WithoutGroups, OneByOne):
         names = list(self._users.row)
         ids = np.unique(self._cluster[: len(names)])
         return tuple(tuple(names[row] for row in self._members(id)) for id in ids)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What seems wrong: no two users are in one cluster."""
+        rows = np.flatnonzero(self._users.count[: len(self._users)] >= comparable(self.dim))
+        shared = len(np.unique(self._cluster[rows])) < len(rows)
+        remedy = "pass a larger tolerance"
+        return sharing_warnings(self._users.count[rows], shared=shared, remedy=remedy)
 
     @property
     def _by_user(self) -> Mapping[User, Any]:

@@ -300,7 +300,11 @@ class Models(Struct, frozen=True):
 
 
 class PolicyView(Struct, frozen=True):
-    """The policy that serves, its settings and its counters."""
+    """The policy that serves, its settings and its counters.
+
+    `warnings` are sentences about what seems wrong: first with the service's files and rewards,
+    then what the policy itself found, such as too many surprises. It is empty if all is well.
+    """
 
     tenant: str
     policy: str

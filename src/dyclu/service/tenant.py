@@ -140,6 +140,8 @@ class Tenant:
             healed=self._check_epoch,
         )
         await self.committer.begin()
+        for warning in self.state.policy.warnings:
+            LOG.warning("the policy of %s warns: %s", self.name, warning)
         jobs = (self._expire, self._rebuild, lambda: self._snapshot(snapshot_every))
         self._tasks = [asyncio.create_task(_forever(job)) for job in jobs]
 

@@ -182,3 +182,34 @@ def test_the_page_asks_for_a_key(tmp_path: Path, window: Browser) -> None:
         wait_until(lambda: window.text("#state") == "well")
         assert window.run("return main.hidden") is False
         assert all("401" in one for one in window.complaints())
+
+
+def click_rarely(service: Running) -> None:
+    """Let nine users click once in 25 rewards: DyClu sets the clicks aside."""
+    rows = [
+        {"user": f"user-{i % 9}", "features": [1.0, 0.0, 0.0], "reward": float(i % 25 == 24)}
+        for i in range(900)
+    ]
+    for start in range(0, len(rows), 450):
+        body = {"observations": rows[start : start + 450]}
+        assert service.http.post("/v1/observations", json=body).status_code == 200
+
+
+def test_warnings_of_the_policy_are_on_the_page(tmp_path: Path, window: Browser) -> None:
+    given = told(tmp_path, dim=3, policy="dyclu", options={"noise": 0.1})
+    with running(given) as made:
+        window.open(made.url)
+        wait_until(lambda: window.text("#state") == "well")
+        assert window.run("return warnings.hidden") is True
+        click_rarely(made)
+        (sentence,) = made.http.get("/v1/policy").json()["warnings"]
+        assert "The surprises hold" in sentence
+        wait_until(lambda: window.text("#warning-list") == sentence)
+        assert window.run("return warnings.hidden") is False
+        # Drawn once: a reader can select the text while the page is live.
+        window.run("document.querySelector('#warning-list li').dataset.seen = 'yes'")
+        time.sleep(2.5)
+        assert window.run("return document.querySelector('#warning-list li').dataset.seen") == "yes"
+        window.phone(380, 800)
+        assert window.run("return document.documentElement.scrollWidth") <= 380
+        assert window.complaints() == []

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dyclu.core.noise import Noise
 from dyclu.policies.common.batches import Decisions, Outcomes
+from dyclu.policies.common.plain import WithoutChecks
 from dyclu.policy import Decision, Outcome
 from dyclu.storage import Saved, write
 from dyclu.validation import (
@@ -34,7 +35,7 @@ from dyclu.validation import (
 Arrays = dict[str, NDArray[Any]]
 
 
-class PolicyBase(ABC):
+class PolicyBase(WithoutChecks, ABC):
     """A policy without its statistics.
 
     Every option of the constructor is an attribute of the same name, except `noise`: None or the

@@ -1,4 +1,4 @@
-"""Default answers for policies that form no groups, or keep nothing of single users.
+"""Default answers for policies that have no self-checks, groups, or records of single users.
 
 A policy inherits one of these classes, or answers for itself.
 """
@@ -11,7 +11,25 @@ from dyclu.policy import Change, Location, Model
 from dyclu.validation import User, as_user
 
 
-class WithoutGroups:
+class WithoutChecks:
+    """The answer of a policy that does not check whether the rewards fit its assumptions.
+
+    Examples
+    --------
+    >>> from dyclu import LinUCB
+    >>> LinUCB(2).warnings
+    ()
+    """
+
+    __slots__ = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """No warnings: the policy has no self-checks."""
+        return ()
+
+
+class WithoutGroups(WithoutChecks):
     """Answers of a policy that forms no groups of users and keeps no record of changes.
 
     Examples

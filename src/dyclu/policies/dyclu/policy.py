@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,12 @@ from dyclu.core.noise import Noise
 from dyclu.core.ridge import pooled_scores
 from dyclu.core.theory import exploration
 from dyclu.policies.common.base import Arrays, OneByOne
+from dyclu.policies.common.self_checks import (
+    SetAside,
+    comparable,
+    floor_warnings,
+    sharing_warnings,
+)
 from dyclu.policies.dyclu.alarm import Alarm
 from dyclu.policies.dyclu.neighbours import neighbours
 from dyclu.policies.dyclu.segments import Segment, SegmentTable
@@ -101,6 +108,7 @@ class DyClu(OneByOne):
         self.window_delta = as_probability(window_delta, "window_delta")
         self._alarm = Alarm(self.change_level, self.window, self.window_delta)
         self._table = SegmentTable(self.dim, **self._table_options())
+        self._set_aside = SetAside()
 
     def _decide(self, user: User, arms: FloatArray) -> Decision:
         """Choose an arm for the user from the sum of their neighbours' data; changes nothing."""
@@ -122,9 +130,12 @@ class DyClu(OneByOne):
 
         # Lines 10-16: a new segment after an alarm; otherwise keep what did not surprise.
         table.clock += 1
+        if df:
+            self._set_aside.add(y, surprised=surprised)
         if self._known is None:
             table.residuals = table.residuals.after(y, squared_gap if df else None)
         if changed:
+            self._set_aside.ring(sum(recent))
             mine = self._start_anew(user, mine)
         else:
             table.surprises[mine] = recent
@@ -169,6 +180,14 @@ class DyClu(OneByOne):
         """
         return tuple(self._model(rows) for rows in self._table.groups())
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What seems wrong: too many surprises, noise at its floor, or users who share nothing."""
+        aside = self._set_aside.warnings(
+            level=self.change_level, noise=self.noise, users=len(self._table.open)
+        )
+        return (*aside, *floor_warnings(self._table.residuals), *self._sharing_warnings())
+
     def locate(self, user: Hashable) -> Location:
         """Return the user's group, segments and neighbours."""
         user, table = as_user(user), self._table
@@ -200,10 +219,13 @@ class DyClu(OneByOne):
         return tuple(self._table.ids(self._table.around(as_user(user))).tolist())
 
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
-        return self._table.dump()
+        state, arrays = self._table.dump()
+        return state | {"set_aside": asdict(self._set_aside)}, arrays
 
     def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
         self._table = SegmentTable.restored(self.dim, state, arrays, **self._table_options())
+        # Files of earlier versions do not have it; counting then begins anew.
+        self._set_aside = SetAside(**state.get("set_aside", {}))
 
     def _model(self, rows: Ids) -> Model:
         table, first = self._table, int(rows[0])
@@ -215,6 +237,14 @@ class DyClu(OneByOne):
             founded=int(table.opened[first]),
             visited=int(table.compared[rows].max()),
         )
+
+    def _sharing_warnings(self) -> tuple[str, ...]:
+        table = self._table
+        rows = np.fromiter(table.open.values(), dtype=np.intp, count=len(table.open))
+        rows = rows[table.count[rows] >= comparable(self.dim)]
+        shared = table.shares(rows, least=comparable(self.dim))
+        remedy = "pass a larger noise or a smaller neighbour_level"
+        return sharing_warnings(table.count[rows], shared=shared, remedy=remedy)
 
     def _table_options(self) -> dict[str, Any]:
         return {"folding": self.archive != ALL, "certainty": 1.0 - self.window_delta}

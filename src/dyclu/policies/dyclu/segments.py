@@ -249,6 +249,18 @@ class SegmentTable:
                 free[row] = free[found] = False
                 yield np.append(row, found)
 
+    def shares(self, rows: Ids, *, least: int) -> bool:
+        """Return whether one of these open segments has a neighbour of another user.
+
+        Neighbours with fewer than `least` observations do not count: almost nothing contradicts
+        them.
+        """
+        return any(
+            self.owner[near] != self.owner[row] and self.count[near] >= least
+            for row in rows.tolist()
+            for near in self._present_neighbours(row).tolist()
+        )
+
     def archived(self) -> Ids:
         """Return the rows of all closed segments."""
         return np.flatnonzero(self.closed[: len(self)] != OPEN)

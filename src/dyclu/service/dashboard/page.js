@@ -89,8 +89,20 @@ function showPolicy(policy) {
   $("changes-total").textContent = number(policy.changes);
   $("agreement-tile").hidden = policy.agreement === null;
   $("agreement").textContent = policy.agreement === null ? "" : `${number(100 * policy.agreement)} %`;
-  $("warnings").hidden = policy.warnings.length === 0;
-  $("warnings").textContent = policy.warnings.join("\n");
+  showWarnings(policy.warnings);
+}
+
+function showWarnings(warnings) {
+  $("warnings").hidden = warnings.length === 0;
+  const said = warnings.join("\n");
+  // Drawn only if they differ, so that a selection of the text stays.
+  if ($("warnings").dataset.said === said) return;
+  $("warnings").dataset.said = said;
+  $("warning-list").replaceChildren(...warnings.map((one) => {
+    const item = document.createElement("li");
+    item.textContent = one;
+    return item;
+  }));
 }
 
 // --- charts -----------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class Window:
         self._sizes: deque[tuple[float, dict[int, int]]] = deque()
 
     def policy(self) -> PolicyView:
-        """Return the policy that serves, its settings and its counters."""
+        """Return the policy that serves, its settings, its counters and all warnings."""
         tenant, state = self._tenant, self._tenant.state
         total = state.total
         return PolicyView(
@@ -70,11 +70,12 @@ class Window:
         )
 
     def _warnings(self) -> list[str]:
-        unlearnt = self._tenant.state.total.unlearnt
+        """Return what seems wrong with the snapshots, with rewards, and with the policy."""
+        state = self._tenant.state
         said = [*self._tenant.snapshots.complaints]
-        if unlearnt:
-            said.append(f"{unlearnt} rewards could not be learnt; see the log")
-        return said
+        if state.total.unlearnt:
+            said.append(f"{state.total.unlearnt} rewards could not be learnt; see the log")
+        return [*said, *state.policy.warnings]
 
     def user(self, user: str) -> UserView:
         """Return what the service knows about a user."""

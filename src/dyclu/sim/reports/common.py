@@ -11,6 +11,7 @@ import scipy
 
 from dyclu import __version__
 from dyclu.sim.reports.document import Picture, Table, counted
+from dyclu.sim.reports.spread import by_setting
 from dyclu.sim.reports.tables import detection_table, timing_table
 from dyclu.sim.runs.results import Result
 
@@ -18,6 +19,9 @@ QUICK_WARNING = (
     "A quick run: fewer users, shorter runs and periods, few seeds. It shows that everything "
     "works; its figures are not comparable with the paper's."
 )
+
+NAMED = 5
+"""Most settings that are named in the line about a policy's warnings."""
 
 BANDS_NOTE = "Lines are means over seeds, bands one standard error to either side."
 
@@ -37,6 +41,28 @@ def common_parts(results: Sequence[Result]) -> list[tuple[str, Table | Picture]]
     detection = detection_table(results)
     detected = [("Changes and neighbours", detection)] if detection.rows else []
     return [*detected, ("Speed", timing_table(results))]
+
+
+def warning_lines(results: Sequence[Result]) -> tuple[str, ...]:
+    """Return one line per policy that had warnings at the end of a run.
+
+    Numbers differ between runs; the sentences are those of its first run with warnings.
+    """
+    return tuple(_warning_line(policy, runs) for policy, runs in _by_policy(results).items())
+
+
+def _by_policy(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Return the runs of the policies that had warnings."""
+    names = dict.fromkeys(run.policy for run in results if run.warnings)
+    return {name: [run for run in results if run.policy == name] for name in names}
+
+
+def _warning_line(policy: str, runs: Sequence[Result]) -> str:
+    warned = [run for run in runs if run.warnings]
+    settings = [*by_setting(warned)]
+    places = ", ".join(settings[:NAMED]) + (", …" if len(settings) > NAMED else "")
+    count = f"{len(warned)} of {counted(runs, 'run')}"
+    return f"{policy} warns in {count} ({places}): {' '.join(warned[0].warnings)}"
 
 
 def size_of_study(policies: Sequence[str], seeds: Sequence[int]) -> str:

@@ -63,6 +63,12 @@ def summary_table(summaries: Mapping[str, Summary]) -> Table:
     return Table(header=HEADER, rows=rows, note=CAPTION)
 
 
+def warning_lines(summaries: Mapping[str, Summary]) -> tuple[str, ...]:
+    """Return one line per policy that had warnings at the end."""
+    said = ((name, " ".join(summary.warnings)) for name, summary in summaries.items())
+    return tuple(f"{name} warns: {sentences}" for name, sentences in said if sentences)
+
+
 def _cells(summary: Summary) -> tuple[str, ...]:
     return (
         f"{summary.regret:,.1f}",
@@ -130,7 +136,14 @@ def write_html(
         note=DEMO_NOTE,
     )
     parts = (("", picture), ("In numbers", summary_table(summaries)))
-    page = html(Document(title=title, lead=lead, parts=parts, facts=facts))
+    document = Document(
+        title=title,
+        lead=lead,
+        policy_warnings=warning_lines(summaries),
+        parts=parts,
+        facts=facts,
+    )
+    page = html(document)
     replace_file(path, page.encode())
 
 

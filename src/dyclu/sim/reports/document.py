@@ -69,6 +69,8 @@ class Document:
     ----------
     title, lead, warning : str
         Heading, the sentence below it, and a warning that may be empty.
+    policy_warnings : tuple of str
+        The policies' own warnings, one line per policy that has some.
     parts : tuple of (str, Table or Picture)
         Headings and what follows them; a part with an empty heading continues the previous one.
     facts : mapping of str to str
@@ -78,6 +80,7 @@ class Document:
     title: str
     lead: str
     warning: str = ""
+    policy_warnings: tuple[str, ...] = ()
     parts: tuple[tuple[str, Table | Picture], ...]
     facts: Mapping[str, str]
 

@@ -25,11 +25,12 @@ def write_report(document: Document, folder: Path) -> list[Path]:
 
 def html(document: Document) -> str:
     """Return the document as a self-contained HTML page."""
-    warning = f'<p class="warning">{escape(document.warning)}</p>' if document.warning else ""
+    said = (document.warning, *document.policy_warnings)
+    warnings = "\n".join(f'<p class="warning">{escape(one)}</p>' for one in said if one)
     return PAGE.substitute(
         title=escape(document.title),
         lead=escape(document.lead),
-        warning=warning,
+        warnings=warnings,
         parts="\n".join(_html_part(heading, part) for heading, part in document.parts),
         facts="\n".join(_html_fact(name, fact) for name, fact in document.facts.items()),
     )
@@ -40,6 +41,7 @@ def markdown(document: Document) -> str:
     blocks = [f"# {document.title}", document.lead]
     if document.warning:
         blocks.append(f"**{document.warning}**")
+    blocks += [f"**{one}**" for one in document.policy_warnings]
     for heading, part in document.parts:
         blocks += [f"## {heading}"] if heading else []
         blocks.append(_markdown_table(part) if isinstance(part, Table) else _markdown_image(part))
@@ -143,7 +145,7 @@ dd span { display: inline-block; overflow-wrap: anywhere; }
 <body>
 <h1>$title</h1>
 <p>$lead</p>
-$warning
+$warnings
 $parts
 <h2>What was run</h2>
 <dl>

@@ -1,13 +1,14 @@
-"""Tables and progress bars on a terminal."""
+"""Tables, lines of text and progress bars on a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dyclu.sim.reports.document import Table, one_line
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table as Grid
 
@@ -46,10 +47,7 @@ def bar(progress: Progress, name: str, total: int) -> Callable[[int], None]:
 
 def print_table(table: Table) -> None:
     """Print a table in the first form that fits: as it is, transposed, or one cell per line."""
-    from rich.console import Console
-
-    # Without markup: the name of a policy may contain brackets or colons.
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = _console()
     lines = [table.header, *table.rows]
     words = [i for i in range(len(table.header)) if table.is_words(i)]
     forms = (
@@ -64,6 +62,20 @@ def print_table(table: Table) -> None:
     console.print((fitting or forms)[0 if fitting else -1])
     if table.note:
         console.print(table.note)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines, broken between words where they are too long."""
+    console = _console()
+    for line in lines:
+        console.print(line)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # Without markup: the name of a policy may contain brackets or colons.
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def _cell_by_cell(table: Table) -> list[tuple[str, str, str]]:

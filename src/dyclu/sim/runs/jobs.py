@@ -177,8 +177,8 @@ class _Named(Protocol):
 
 def result_of(job: _Named, played: Run) -> Result:
     """Return what is stored of a run."""
-    numbers = asdict(summary(played))
-    timing = Timing(**{name: numbers.pop(name) for name in TIMES})
+    values = asdict(summary(played))
+    timing = Timing(**{name: values.pop(name) for name in TIMES})
     setting = played.world.setting
     curve = regret(played)[checkpoints(setting.rounds) * setting.users - 1]
     return Result(
@@ -189,7 +189,7 @@ def result_of(job: _Named, played: Run) -> Result:
         version=__version__,
         curve=tuple(curve.tolist()),
         timing=timing,
-        **numbers,
+        **values,
     )
 
 

@@ -36,7 +36,7 @@ class Detections:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A run in plain numbers; None where there is nothing to measure.
+    """A run in plain values; None where there is nothing to measure.
 
     Attributes
     ----------
@@ -52,6 +52,8 @@ class Summary:
         Time inside the policy.
     rounds_per_second : float or None
         Rounds divided by that time.
+    warnings : tuple of str
+        The policy's warnings at the end of the run.
     """
 
     regret: float
@@ -64,6 +66,7 @@ class Summary:
     parameter_error: float | None
     seconds: float
     rounds_per_second: float | None
+    warnings: tuple[str, ...] = ()
 
 
 def regret(run: Run) -> FloatArray:
@@ -110,7 +113,7 @@ def delays(alarms: Ids, changes: Ids) -> list[int]:
 
 
 def summary(run: Run) -> Summary:
-    """Return the run in plain numbers, ready for `dataclasses.asdict` and JSON."""
+    """Return the run in plain values, ready for `dataclasses.asdict` and JSON."""
     found = detections(run)
     seconds = float(run.seconds.sum())
     return Summary(
@@ -124,6 +127,7 @@ def summary(run: Run) -> Summary:
         parameter_error=_mean(run.error),
         seconds=seconds,
         rounds_per_second=len(run) / seconds if seconds else None,
+        warnings=run.warnings,
     )
 
 

@@ -11,7 +11,18 @@ from typing import Any, cast
 from dyclu.errors import OptionError
 from dyclu.policy import Policy
 
-MEMBERS = ("dim", "decide", "learn", "save", "users", "changes", "models", "locate", "forget")
+MEMBERS = (
+    "dim",
+    "decide",
+    "learn",
+    "save",
+    "users",
+    "changes",
+    "models",
+    "warnings",
+    "locate",
+    "forget",
+)
 """The members of `Policy`."""
 
 

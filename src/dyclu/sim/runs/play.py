@@ -81,6 +81,8 @@ class Run:
         nan in the same cases.
     seconds : array
         Time inside `decide` and `learn`.
+    warnings : tuple of str
+        The policy's warnings at the end.
     """
 
     world: Simulated
@@ -93,6 +95,7 @@ class Run:
     precision: FloatArray
     recall: FloatArray
     seconds: FloatArray
+    warnings: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.arm)
@@ -160,7 +163,8 @@ def play(
         done = turn.index + 1
         if progress is not None and (done % REPORT_EVERY == 0 or done == len(world)):
             progress(done)
-    return Run(world=world, **{name: _column(rows, name) for name in ROW.fields or ()})
+    columns = {name: _column(rows, name) for name in ROW.fields or ()}
+    return Run(world=world, **columns, warnings=policy.warnings)
 
 
 def _in_order(world: Simulated) -> Iterator[tuple[Round, bool]]:

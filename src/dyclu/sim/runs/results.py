@@ -58,6 +58,8 @@ class Result:
         Accumulated regret of all users after each of `checkpoints(rounds)`.
     timing : Timing
         Not compared: results that differ only in it are equal.
+    warnings : tuple of str
+        As in `measures.Summary`; empty in results that were stored before warnings existed.
     """
 
     setting: str
@@ -75,12 +77,14 @@ class Result:
     version: str
     curve: tuple[float, ...] = field(repr=False)
     timing: Timing = field(compare=False)
+    warnings: tuple[str, ...] = field(default=(), repr=False)
 
 
 LABELS = ("setting", "policy", "seed", "rounds")
 TIMES = tuple(column.name for column in fields(Timing))
-COLUMNS = tuple(column.name for column in fields(Result) if column.name not in ("curve", "timing"))
-"""First columns of the tables; columns of the timing; columns of the results."""
+NO_COLUMNS = frozenset({"curve", "timing", "warnings"})
+COLUMNS = tuple(column.name for column in fields(Result) if column.name not in NO_COLUMNS)
+"""First columns of the tables; columns of the timing; fields without a column; other columns."""
 
 
 def checkpoints(rounds: int) -> Ids:

@@ -54,5 +54,6 @@ def _decoded(content: bytes, key: str) -> Result:
     if digest(values) != stored["digest"]:
         raise ValueError("its contents do not match their digest")
     values["curve"] = tuple(values["curve"])
+    values["warnings"] = tuple(values.get("warnings", ()))
     values["timing"] = Timing(**values["timing"])
     return Result(**values)

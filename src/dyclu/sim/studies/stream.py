@@ -9,7 +9,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from dyclu.sim.reports.common import BANDS_NOTE, QUICK_WARNING, common_parts, size_of_study
+from dyclu.sim.reports.common import (
+    BANDS_NOTE,
+    QUICK_WARNING,
+    common_parts,
+    size_of_study,
+    warning_lines,
+)
 from dyclu.sim.reports.document import Document, Picture, Table
 from dyclu.sim.reports.figures import reward_figure
 from dyclu.sim.reports.tables import (
@@ -174,6 +180,7 @@ class StreamStudy:
             lead=f"{size_of_study(self.policies, self.seeds)}; {events:,.0f} events per run. "
             f"{self.experiment.event} Nobody is told the noise.",
             warning=QUICK_WARNING if self.quick else "",
+            policy_warnings=warning_lines(results),
             parts=tuple(parts),
             facts=facts,
         )

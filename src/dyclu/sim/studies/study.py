@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
-from dyclu.sim.reports.common import BANDS_NOTE, QUICK_WARNING, common_parts, size_of_study
+from dyclu.sim.reports.common import (
+    BANDS_NOTE,
+    QUICK_WARNING,
+    common_parts,
+    size_of_study,
+    warning_lines,
+)
 from dyclu.sim.reports.document import Document, Picture, Table, counted
 from dyclu.sim.reports.figures import comparison_figure, regret_figure
 from dyclu.sim.reports.growth import growth_table
@@ -83,6 +89,7 @@ class Study:
             " Regret is what the choices gave away against always knowing the best arm."
             + (f" {self.left_out}" if self.left_out else ""),
             warning=QUICK_WARNING if self.quick else "",
+            policy_warnings=warning_lines(results),
             parts=tuple(parts),
             facts=facts,
         )

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 
-from dyclu.sim.reports.common import QUICK_WARNING, common_parts, size_of_study
+from dyclu.sim.reports.common import QUICK_WARNING, common_parts, size_of_study, warning_lines
 from dyclu.sim.reports.document import Document, Picture, Table, counted
 from dyclu.sim.reports.tables import regret_table
 from dyclu.sim.reports.wild import (
@@ -97,6 +97,7 @@ class WildStudy:
             "Policies are told the dimension only. Regret is the expected reward that was lost, "
             "compared with always choosing the best arm.",
             warning=QUICK_WARNING if self.quick else "",
+            policy_warnings=warning_lines(results),
             parts=tuple(parts),
             facts=facts,
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dyclu.errors import MissingExtra
-from dyclu.sim.reports.common import QUICK_WARNING, machine
+from dyclu.sim.reports.common import QUICK_WARNING, machine, warning_lines
 from dyclu.sim.reports.document import Document, Table
 from dyclu.sim.reports.page import html, markdown, write_report
 from dyclu.sim.runs.results import Result
@@ -78,6 +78,29 @@ def test_the_report_of_a_quick_study_has_a_warning(quick: bool) -> None:
     document = a_document(ROW1, quick=quick)
     assert ("not comparable with the paper's" in markdown(document)) is quick
     assert (QUICK_WARNING.split("'")[0] in html(document)) is quick
+
+
+def test_a_report_has_one_line_per_policy_with_warnings() -> None:
+    first, second, *others = ROW1
+    warned = [
+        first,
+        replace(second, warnings=("Seen <b>7</b>, expected 1; do so.", "Seen 8 too.")),
+        *others,
+    ]
+    line = "linucb warns in 1 of 2 runs (row1): Seen <b>7</b>, expected 1; do so. Seen 8 too."
+    document = a_document(warned)
+    assert document.policy_warnings == (line,)
+    assert f"**{line}**" in markdown(document).splitlines()
+    assert "Seen &lt;b&gt;7&lt;/b&gt;, expected 1" in html(document)
+    assert a_document(ROW1).policy_warnings == ()
+    assert 'class="warning"' not in html(a_document(ROW1))
+
+
+def test_at_most_five_settings_are_named_in_a_warning() -> None:
+    seven = [replace(ROW1[0], setting=f"row{row}", warnings=("Seen this.",)) for row in range(1, 8)]
+    assert warning_lines(seven) == (
+        "linucb warns in 7 of 7 runs (row1, row2, row3, row4, row5, …): Seen this.",
+    )
 
 
 def test_without_matplotlib_there_is_a_report_without_pictures(

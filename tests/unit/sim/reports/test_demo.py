@@ -16,7 +16,14 @@ from matplotlib.patches import Rectangle
 
 from dyclu.errors import FileError, MissingExtra
 from dyclu.policies import Uniform
-from dyclu.sim.reports.demo import HEADER, figure, summary_table, user_to_show, write_html
+from dyclu.sim.reports.demo import (
+    HEADER,
+    figure,
+    summary_table,
+    user_to_show,
+    warning_lines,
+    write_html,
+)
 from dyclu.sim.reports.drawing import INK, LINES, write_png
 from dyclu.sim.runs.measures import Summary, regret, summary
 from dyclu.sim.runs.play import Run, play
@@ -224,6 +231,15 @@ def test_the_figure_of_a_page_takes_the_colour_of_its_text(
     assert "currentColor" in svg[0]
     assert INK not in svg[0]
     assert "#ffffff" not in svg[0]
+
+
+def test_warnings_of_a_policy_are_one_line_and_on_the_page(
+    drawn: Figure, run: Run, tmp_path: Path
+) -> None:
+    assert warning_lines({"watchful": summary(run)}) == ()
+    warned = replace(run, warnings=("Seen 1.", "Seen 2."))
+    assert warning_lines({"watchful": summary(warned)}) == ("watchful warns: Seen 1. Seen 2.",)
+    assert "watchful warns: Seen 1. Seen 2." in write_page(drawn, warned, tmp_path / "page.html")
 
 
 def test_names_are_escaped_in_a_page(drawn: Figure, run: Run, tmp_path: Path) -> None:

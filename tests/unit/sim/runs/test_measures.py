@@ -39,6 +39,7 @@ def run_of(rounds: int, *users: tuple[Times, Times]) -> Run:
         precision=nothing,
         recall=nothing,
         seconds=np.full(alarms.size, 0.25),
+        warnings=("Seen this.",),
     )
 
 
@@ -121,6 +122,7 @@ def test_summary_by_hand() -> None:
         "parameter_error": 1.0,
         "seconds": 2.0,
         "rounds_per_second": 4.0,
+        "warnings": ("Seen this.",),
     }
 
 
@@ -136,4 +138,4 @@ def test_what_was_not_measured_is_none() -> None:
 
 def test_a_summary_survives_json() -> None:
     found = asdict(summary(run_of(20, ([5], [6, 7]))))
-    assert json.loads(json.dumps(found)) == found
+    assert json.loads(json.dumps(found)) == found | {"warnings": ["Seen this."]}

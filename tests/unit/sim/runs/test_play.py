@@ -65,6 +65,10 @@ class Scripted(WithoutUsers):
     def dim(self) -> int:
         return 4
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return (f"Learnt {len(self.learnt)} rewards.",)
+
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         assert isinstance(user, int)
         return Decision(user, len(np.asarray(arms)) - 1, 0.0, 0.0, self.theta)
@@ -119,6 +123,7 @@ def test_the_policy_learns_from_the_arm_it_chose() -> None:
     world = SMALL.world(3)
     policy = Scripted(plain(120))
     run = play(policy, world)
+    assert run.warnings == ("Learnt 120 rewards.",)
     for turn, (user, context, reward) in zip(world, policy.learnt, strict=True):
         assert user == turn.user
         assert np.array_equal(context, turn.arms[4])

@@ -42,6 +42,14 @@ PATIENCE = 60.0
 # folder for their marks and the file they wait for.
 
 
+class Worried(Uniform):
+    """Always warns of the same."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return ("Seen this, expected that; do so.",)
+
+
 def marking(dim: int, seed: int = 0) -> Uniform:
     """Leave a mark that says what the worker's environment is."""
     mark = {name: os.environ.get(name) for name in ONE_THREAD}
@@ -160,6 +168,27 @@ def test_stored_runs_are_not_computed_again(tmp_path: Path, marks: Path) -> None
     assert second[:2] == first
     assert sweep(jobs, folder=tmp_path, workers=1) == second
     assert len(list(marks.iterdir())) == 3
+
+
+def test_warnings_are_stored_with_the_result(tmp_path: Path) -> None:
+    job = Job(TINY, mine(Worried))
+    (made,) = sweep([job], folder=tmp_path, workers=1)
+    assert made.warnings == ("Seen this, expected that; do so.",)
+    assert sweep([job], folder=tmp_path, workers=1) == [made]
+
+
+def test_a_result_stored_before_there_were_warnings_is_used(tmp_path: Path) -> None:
+    job = Job(TINY, mine(Worried))
+    sweep([job], folder=tmp_path, workers=1)
+    file = stored(tmp_path)[0]
+    text = json.loads(file.read_text())
+    del text["result"]["warnings"]
+    text["digest"] = digest(text["result"])
+    file.write_text(json.dumps(text))
+    before = file.stat().st_ino
+    (found,) = sweep([job], folder=tmp_path, workers=1)
+    assert found.warnings == ()
+    assert file.stat().st_ino == before
 
 
 def test_a_stored_run_gets_the_setting_name_of_its_job(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from dyclu.cli import app
 from dyclu.errors import OptionError, SweepFailed
+from dyclu.policies import Uniform
 from dyclu.sim.reports.document import Table
 from dyclu.sim.reports.page import html, markdown
 from dyclu.sim.runs.results import Result, write_csv, write_timing
@@ -43,6 +44,23 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = ["\t".join(map(str, line)) for line in (columns, *table)]
         (folder / name).write_text("\n".join(lines) + "\n")
     return folder
+
+
+class Worried(Uniform):
+    """Always warns of the same."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return ("Seen this.",)
+
+
+def test_warnings_on_recorded_events_are_stored_and_reported(data: Path, tmp_path: Path) -> None:
+    worried = f"{__name__}:Worried"
+    study = StreamStudy.read(LASTFM, data, policies=("uniform", worried), seeds=(0,), quick=True)
+    document = study.document(made(study, tmp_path), facts=FACTS, pictures=False)
+    (line,) = document.policy_warnings
+    assert line.startswith(f"{worried} warns in 1 of 1 run (lastfm")
+    assert line.endswith("): Seen this.")
 
 
 def test_last_fm_runs_are_made_once(data: Path, tmp_path: Path) -> None:

@@ -97,6 +97,10 @@ class Choosing(WithoutUsers):
         self.dim, self.arms = dim, arms
         self.learnt: list[tuple[Hashable, Any, float]] = []
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return (f"Learnt {len(self.learnt)} rewards.",)
+
     def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
         assert isinstance(user, int)
         return Decision(user, next(self.arms), 0.0, 0.0)
@@ -530,6 +534,7 @@ def test_a_stream_run_records_rewards_changes_and_seconds(small: LastFM) -> None
     assert len(run) == N
     assert run.reward.tolist() == [float(event.positive == 3) for event in stream]
     assert run.changed.tolist() == [i % 3 == 2 for i in range(N)]
+    assert run.warnings == (f"Learnt {N} rewards.",)
     # Two ticks pass in a round: one while deciding, one while learning.
     assert run.seconds.tolist() == [2.0] * N
     assert calls == [

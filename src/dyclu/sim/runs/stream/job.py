@@ -132,6 +132,7 @@ def _result(job: StreamJob, run: StreamRun) -> Result:
         version=__version__,
         curve=tuple(regret[checkpoints(len(run)) - 1].tolist()),
         timing=Timing(seconds=seconds, rounds_per_second=len(run) / seconds),
+        warnings=run.warnings,
     )
 
 

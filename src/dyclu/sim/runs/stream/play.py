@@ -32,12 +32,15 @@ class StreamRun:
         As in `Outcome`.
     seconds : array
         Time inside `decide` and `learn`.
+    warnings : tuple of str
+        The policy's warnings at the end.
     """
 
     stream: Stream
     reward: FloatArray
     changed: Flags
     seconds: FloatArray
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for array in (self.reward, self.changed, self.seconds):
@@ -64,7 +67,9 @@ def play_stream(
         done = i + 1
         if progress is not None and (done % REPORT_EVERY == 0 or done == len(stream)):
             progress(done)
-    return StreamRun(stream=stream, reward=reward, changed=changed, seconds=seconds)
+    return StreamRun(
+        stream=stream, reward=reward, changed=changed, seconds=seconds, warnings=policy.warnings
+    )
 
 
 def relative_reward(run: StreamRun, *, against: StreamRun | None = None) -> FloatArray:
