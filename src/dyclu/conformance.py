@@ -285,18 +285,25 @@ def check_number_of_arms_may_vary(make: Make) -> None:
 
 @_rule
 def check_zero_context_moves_no_estimate(make: Make) -> None:
-    """The reward of a context of zeros does not change the expected reward of any arm.
+    """The reward of a context of zeros tells of the intercept, or of nothing.
 
-    No linear taste explains it. An arm without features has such a context, and its reward carries
-    no information about other arms.
+    No linear taste explains it. A policy without an intercept learns nothing from it: no arm's
+    expected reward changes. A policy with an intercept expects of the next context of zeros a
+    reward nearer to the one it got, and not beyond it.
     """
     policy = make()
     stream = _stream(policy.dim, names=NAMES[:1], swap=False)
     _play(policy, stream)
-    before = _means(policy, stream[0])
-    tolerance = ROUNDING * max(map(abs, before))
+    zeros = np.zeros(policy.dim)
     for reward in (1.0, -1.0, 0.5):
-        policy.learn(NAMES[0], np.zeros(policy.dim), reward)
+        before, nothing = _means(policy, stream[0]), policy.decide(NAMES[0], zeros[None]).mean
+        tolerance = ROUNDING * max(map(abs, before))
+        policy.learn(NAMES[0], zeros, reward)
+        now = policy.decide(NAMES[0], zeros[None]).mean
+        if abs(now - nothing) > tolerance:
+            between = abs(now - reward) <= abs(nothing - reward) + tolerance
+            _expect(between, f"a mean between {nothing} and {reward}", now)
+            continue
         for mean, new in zip(before, _means(policy, stream[0]), strict=True):
             _expect(abs(new - mean) <= tolerance, f"an arm's mean to stay {mean}", new)
 

@@ -657,14 +657,27 @@ def forgets() -> Specimen:
     return Specimen(ridge, learn_=learn)
 
 
-def centres_the_features() -> Specimen:
+def takes_zeros_for_ones() -> Specimen:
     ridge = Ridge()
 
+    def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
+        x = as_context(context, ridge.dim)
+        return ridge.learn(user, x if x.any() else np.ones(ridge.dim), reward)
+
+    return Specimen(ridge, learn_=learn)
+
+
+def goes_beyond_the_reward_of_zeros() -> Specimen:
+    ridge, shift = Ridge(), [0.0]
+
     def decide(user: Hashable, arms: ArrayLike) -> Decision:
-        return ridge.decide(user, as_arms(arms, ridge.dim) - 0.3)
+        found = ridge.decide(user, arms)
+        return replace(found, mean=found.mean + shift[0])
 
     def learn(user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
-        return ridge.learn(user, as_context(context, ridge.dim) - 0.3, reward)
+        if not as_context(context, ridge.dim).any():
+            shift[0] += 3.0 * (as_reward(reward) - shift[0])
+        return ridge.learn(user, context, reward)
 
     return Specimen(ridge, decide_=decide, learn_=learn)
 

@@ -1,104 +1,392 @@
-"""Atlas's counters, sums and beliefs agree with each other after every reward and `forget`."""
+"""Atlas's models hold exactly what users have contributed, after every reward and `forget`.
+
+`Ledger` keeps books of its own: the raw rewards of every segment, and what models hold beyond the
+segments of users in doubt. Models, segments and memories must agree with it after every step.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import dyclu
-from dyclu import Atlas
-from dyclu.policies.atlas import tracker as tracker
+from dyclu import Atlas, kernels
+from dyclu.policies.atlas import upkeep, users
 from dyclu.policies.atlas.tastes import NEW
-from dyclu.policies.atlas.tracker import Tracker
-from dyclu.policies.atlas.users import NONE
-from dyclu.validation import FloatArray
+from dyclu.policies.atlas.users import _PAST, CAPACITIES, IN_DOUBT, LOCATED, NONE
+from dyclu.validation import FloatArray, User
 
 NAMES = "abcdefghij"
+TOLERANCE = 1e-8
+"""Of sums, by the largest that were ever added: every step adds and takes out again, so that
+rounding errors of some hundred steps add up."""
 
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Change constants so that rare events are frequent in short runs."""
-    for name, value in {"FIRM": 4, "UNUSED": 2, "YOUNG": 3}.items():
-        monkeypatch.setattr(tracker, name, value)
+    monkeypatch.setattr(users, "PANEL", 7)
+    monkeypatch.setattr(upkeep, "MOST_MODELS", 4)
+    monkeypatch.setattr(upkeep, "GROWTH", 1.01)
 
 
-def check(policy: Atlas) -> None:
-    """Check that the state of users and the state of models agree."""
-    books = policy._tracker
-    models, users = books.models, books.users
-    rows = list(users.row.values())
-    live = set(models.live.tolist()) - {NEW}
-    located = Counter(int(users.model[row]) for row in rows if users.seat[row] == NONE)
-    guests = Counter(int(users.model[row]) for row in rows if users.placed[row])
-    mentioned = {int(column[row]) for column in (users.model, users.home) for row in rows}
-    assert mentioned - {NONE} <= live
-    assert set(models._row_of.values()) - {NEW} == live
+@dataclass
+class Sums:
+    """``Σ w zzᵀ``, ``Σ w zy`` and ``Σ w``-like counts of some rewards."""
+
+    gram: FloatArray
+    moment: FloatArray
+    count: float = 0.0
+
+    @classmethod
+    def empty(cls, p: int) -> Sums:
+        return cls(np.zeros((p, p)), np.zeros(p))
+
+    def add(self, z: FloatArray, y: float, weight: float, count: float) -> None:
+        self.gram = self.gram + weight * np.outer(z, z)
+        self.moment = self.moment + weight * y * z
+        self.count += count
+
+    def plus(self, other: Sums, share: float, scale: float) -> Sums:
+        return Sums(
+            self.gram + share * scale * other.gram,
+            self.moment + share * scale * other.moment,
+            self.count + share * other.count,
+        )
+
+
+@dataclass
+class Ledger:
+    """Raw rewards of the segments, and what models hold beyond the segments of users in doubt.
+
+    `entries` are, by row of a user, the rewards of the present segment as ``(z, y, weight, credit,
+    share)``; the last two are those with which the home model holds them. `rest` is by row of a
+    model.
+    """
+
+    policy: Atlas
+    entries: dict[int, list[tuple[FloatArray, float, float, float, float]]] = field(
+        default_factory=dict
+    )
+    rest: dict[int, Sums] = field(default_factory=dict)
+    largest: float = 0.0
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Note every event that moves rewards, by what goes into it."""
+        inference, chores, users = (
+            self.policy._inference, self.policy._upkeep, self.policy._inference.users,
+        )  # fmt: skip
+        d, kernel = self.policy.dim, kernels.atlas
+
+        def number(user: FloatArray) -> int:
+            """Return the row of a user, given the ledger's row that a kernel was given."""
+            offset = user.__array_interface__["data"][0] - users.ledger.ctypes.data
+            return int(offset // users.ledger.strides[0])
+
+        doubt, follow = kernel.learn_in_doubt, kernel.learn_located
+
+        def learn_in_doubt(*args: Any) -> Any:
+            result, (user, block) = doubt(*args), args[9:11]
+            z, last = np.append(args[12], 1.0), int(user[kernel.LENGTH]) - 1
+            weight = float(block[last, d + kernel.WEIGHT])
+            self.entries.setdefault(number(user), []).append((z, args[13], weight, 0.0, 0.0))
+            return result
+
+        def learn_located(*args: Any) -> Any:
+            user, block, stream = args[9:12]
+            noise, home = kernel.user_variance(user, stream), int(user[kernel.HOME])
+            result = follow(*args)
+            z, last = np.append(args[12], 1.0), int(user[kernel.LENGTH]) - 1
+            weight, credit = block[last, d + kernel.WEIGHT], block[last, d + kernel.CREDIT]
+            entry = (z, args[13], float(weight), float(credit), float(credit * noise / weight))
+            self.entries.setdefault(number(user), []).append(entry)
+            self.held(home).add(z, args[13], credit, entry[4])
+            return result
+
+        split, locate, forget = inference._split, inference._locate, inference.forget
+        merge, close = chores._merge, chores._close
+
+        def _split(row: int, cut: int) -> None:
+            kept = int(users.length[row]) - cut
+            if users.status[row] == LOCATED:
+                self.take_out(row, kept)
+            else:
+                ended = self.total(self.entries[row][: len(self.entries[row]) - kept])
+                for model, chance in self.shares(row):
+                    self.rest[model] = self.held(model).plus(ended, chance, users.holding[row])
+            self.seen["split in doubt" if users.status[row] == IN_DOUBT else "split located"] += 1
+            self.entries[row] = [
+                (*entry[:3], 0.0, 0.0) for entry in self.entries[row][-kept:] if kept
+            ]
+            split(row, cut)
+            weights = users.memory(row)[:kept, d + kernel.WEIGHT]  # no longer by the old taste
+            self.entries[row] = [
+                (*entry[:2], float(weight), 0.0, 0.0)
+                for entry, weight in zip(self.entries[row], weights, strict=True)
+            ]
+            today = kernel.user_variance(users.ledger[row], inference.population.stream)
+            assert users.status[row] == LOCATED or users.holding[row] == 1.0 / today
+
+        def _locate(row: int, model: int) -> None:
+            scale = users.holding[row]
+            self.rest[model] = self.held(model).plus(self.total(self.entries[row]), 1.0, scale)
+            self.entries[row] = [
+                (z, y, weight, scale * weight, 1.0) for z, y, weight, _, _ in self.entries[row]
+            ]
+            self.seen["located"] += 1
+            locate(row, model)
+
+        def _forget(row: int) -> None:
+            self.seen["forgotten in doubt" if users.status[row] == IN_DOUBT else "forgotten"] += 1
+            if users.status[row] == LOCATED:
+                self.take_out(row, int(users.length[row]))
+            self.entries.pop(row, None)
+            forget(row)
+
+        def _merge(into: int, other: int) -> None:
+            self.rest[into] = self.held(into).plus(self.held(other), 1.0, 1.0)
+            self.rest.pop(other)
+            self.seen["merged"] += 1
+            merge(into, other)
+
+        def _close(row: int) -> None:
+            self.rest.pop(row, None)
+            self.seen["closed"] += 1
+            close(row)
+
+        monkeypatch.setattr(kernel, "learn_in_doubt", learn_in_doubt)
+        monkeypatch.setattr(kernel, "learn_located", learn_located)
+        for owner, wrapper in (
+            (inference, _split), (inference, _locate), (chores, _merge), (chores, _close),
+        ):  # fmt: skip
+            monkeypatch.setattr(owner, wrapper.__name__, wrapper)
+        monkeypatch.setattr(inference, "forget", _forget)
+
+    def held(self, model: int) -> Sums:
+        return self.rest.setdefault(model, Sums.empty(self.policy.dim + 1))
+
+    def total(self, entries: list[tuple[FloatArray, float, float, float, float]]) -> Sums:
+        if not entries:
+            return Sums.empty(self.policy.dim + 1)
+        Z = np.array([entry[0] for entry in entries])
+        y, weight = np.array([entry[1:3] for entry in entries]).T
+        return Sums(Z.T @ (weight[:, None] * Z), Z.T @ (weight * y), len(entries))
+
+    def take_out(self, row: int, count: int) -> None:
+        """Take the last rewards of a located user out of their home."""
+        home = int(self.policy._inference.users.home[row])
+        for z, y, _, credit, share in self.entries[row][-count:] if count else []:
+            self.held(home).add(z, y, -credit, -share)
+
+    def shares(self, row: int) -> Iterator[tuple[int, float]]:
+        users = self.policy._inference.users
+        for model, chance in zip(
+            users.likely[row].astype(int).tolist(), users.chance[row].tolist(), strict=True
+        ):
+            if chance > 0.0 and model != NEW:
+                yield model, chance
+
+    def expected(self) -> dict[int, Sums]:
+        """Return what every model must hold."""
+        users, books = self.policy._inference.users, dict(self.rest)
+        for row in users.doubtful:
+            own = self.total(self.entries.get(row, []))
+            for model, chance in self.shares(row):
+                before = books.get(model, Sums.empty(self.policy.dim + 1))
+                books[model] = before.plus(own, chance, users.holding[row])
+        return books
+
+    def check(self) -> None:
+        """Check that models and segments hold what the ledger says."""
+        inference, books = self.policy._inference, self.expected()
+        tastes, users = inference.tastes, inference.users
+        live = tastes.rows[1:].tolist()
+        assert set(books) <= set(live)
+        for model in live:
+            own = books.get(model, Sums.empty(self.policy.dim + 1))
+            self.largest = max(self.largest, float(np.abs(own.gram).max()))
+            self.largest = max(self.largest, float(np.abs(own.moment).max()))
+            atol = TOLERANCE * self.largest
+            np.testing.assert_allclose(tastes.precision[model], own.gram, atol=atol)
+            np.testing.assert_allclose(tastes.shift[model], own.moment, atol=atol)
+        assert not tastes.precision[NEW].any()
+        for row in users.row.values():
+            if users.unit[row] != NONE or users.status[row] == IN_DOUBT:
+                gram, moment, sums = users.segment(row)
+                own = self.total(self.entries[row])
+                np.testing.assert_allclose(gram, own.gram, atol=TOLERANCE * self.largest)
+                np.testing.assert_allclose(moment, own.moment, atol=TOLERANCE * self.largest)
+                assert sums[kernels.atlas.HELD] == own.count
+
+    def check_counts(self) -> None:
+        books, tastes = self.expected(), self.policy._inference.tastes
+        for model in tastes.rows[1:].tolist():
+            own = books.get(model, Sums.empty(1)).count
+            assert tastes.count[model] == pytest.approx(own, abs=1e-6)
+
+
+def check_state(policy: Atlas) -> None:
+    """Check that all rows and numbers that users, models and memories name are valid."""
+    inference = policy._inference
+    # What is left of sums that were added and taken out again, by what one reward adds.
+    dust = 1e-7 * inference.population.contexts.max() / inference.population.noise
+    users, tastes, segments = inference.users, inference.tastes, inference.users.segments
+    rows, live = list(users.row.values()), set(tastes.rows[1:].tolist())
+    assert sorted(rows + users.free) == list(range(users.rows))
+    in_doubt = {row for row in rows if users.status[row] == IN_DOUBT}
+    assert set(users.doubtful) == in_doubt
+    homes = Counter(int(users.home[row]) for row in rows if users.status[row] == LOCATED)
+    assert set(homes) <= live
     for model in live:
-        assert (models.users[model], models.guests[model]) == (located[model], guests[model])
-        assert models.count[model] >= held_at_least(books, model) - 1e-6
-        values = np.linalg.eigvalsh(models.gram[model])
-        assert values[0] > -1e-9 * max(values[-1], 1.0)
-    for row in users.doubts:
-        assert users.belief(row).sum() <= 1.0 + 1e-9
-        assert set(np.flatnonzero(users.belief(row)).tolist()) <= {NEW, *live}
-    seats = [int(users.seat[row]) for row in rows if users.seat[row] >= 0]
-    assert sorted(seats + users.seats.free) == list(range(users.seats.rows))
+        assert tastes.users[model] == homes[model]
+        assert tastes.count[model] >= 0.0
+        assert np.linalg.eigvalsh(tastes.precision[model])[0] >= -dust
+        np.testing.assert_array_equal(tastes.precision[model], tastes.precision[model].T)
+    assert len(set(tastes.id[sorted(live)].tolist())) == len(live)
+    for row in rows:
+        assert users.chance[row].sum() == pytest.approx(1.0)
+        assert (users.chance[row] >= 0.0).all()
+        named = set(users.likely[row][users.chance[row] > 0.0].astype(int).tolist())
+        assert named <= live | {NEW}
+        assert {int(users.before[row]), int(users.home[row])} <= live | {NONE}
+        assert (users.home[row] == NONE) == (row in in_doubt)
+        assert 0 <= users.length[row] <= CAPACITIES[int(users.pool[row])]
+        memory = users.memory(row)[: int(users.length[row])]
+        assert (memory[:, policy.dim + kernels.atlas.WEIGHT] > 0.0).all()
+        if row in in_doubt:
+            assert not memory[:, policy.dim + kernels.atlas.CREDIT].any()
+            assert users.segment(row)[2][kernels.atlas.HELD] >= len(memory)
+    # Every block of memory and every stored segment has one owner, or none.
+    for number, pool in enumerate(users.pools):
+        slots = [int(users.slot[row]) for row in rows if users.pool[row] == number]
+        assert sorted(slots + pool.free) == list(range(pool.rows))
+    units = {int(users.unit[row]): row for row in rows if users.unit[row] != NONE}
+    for unit, row in units.items():
+        assert segments.owner[unit] == row
+        assert unit in segments.panel or row in in_doubt
+    assert len(set(segments.panel)) == len(segments.panel)
+    kept = sorted(set(units) | set(segments.panel))
+    assert sorted(kept + segments.free) == list(range(segments.rows))
+    # A segment on the panel is the present one of its user, or a past one of somebody known.
+    for unit in segments.panel:
+        owner = int(segments.owner[unit])
+        assert units[unit] == owner if owner >= 0 else _PAST - owner in rows
 
 
-def held_at_least(books: Tracker, model: int) -> float:
-    """Return the number of observations that the model's present users added to it."""
-    users = books.users
-    guests = [row for row in users.row.values() if users.placed[row] and users.model[row] == model]
-    brought = sum(users.segment(row).size for row in guests)
-    return float(brought + users.credited[books._tenants(model)].sum())
+class Life:
+    """A random life of a few users, who change, come and are forgotten."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.dim = int(self.rng.integers(1, 5))
+        self.clicks, self.kind = seed % 3 == 2, seed % 4
+        self.sigma = float(self.rng.choice([0.05, 0.3]))
+        told = not self.clicks and seed % 2 == 1
+        self.policy = Atlas(self.dim, noise=self.sigma if told else None)
+        self.tastes = self.rng.normal(size=(4, self.dim))
+        self.at = dict.fromkeys(NAMES, 0)
+
+    def draw(self) -> tuple[User, FloatArray, float]:
+        rng = self.rng
+        user = NAMES[int(rng.integers(len(NAMES)) * rng.random())]  # the first ones more often
+        if rng.random() < 0.02:
+            self.at[user] = int(rng.integers(4))
+        x = (
+            np.eye(self.dim)[rng.integers(self.dim)]
+            if self.kind == 1
+            else rng.normal(size=self.dim)
+        )
+        if self.kind == 3:
+            x = np.ones(self.dim) + 1e-3 * x
+        mean = float(x @ self.tastes[self.at[user]])
+        if self.clicks:
+            return user, x, float(rng.random() < 1.0 / (1.0 + np.exp(-2.0 * mean)))
+        stray = 50.0 * rng.normal() if rng.random() < 0.01 else 0.0
+        return user, x, mean + self.sigma * rng.normal() + stray
+
+    def leaver(self) -> User | None:
+        if self.rng.random() < 0.02:
+            return NAMES[self.rng.integers(len(NAMES))]
+        return None
 
 
-def context(rng: np.random.Generator, kind: int, dim: int) -> FloatArray:
-    """Return a context of one of three kinds: random, one-hot, or nearly constant."""
-    if kind == 1:
-        return np.asarray(np.eye(dim)[rng.integers(dim)])
-    jitter = rng.normal(size=dim)
-    return np.ones(dim) + 1e-3 * jitter if kind == 2 else jitter
+STEPS = 250
 
 
-@pytest.mark.parametrize("seed", range(24))
 @pytest.mark.usefixtures("busy")
-def test_counters_sums_and_beliefs_agree_after_every_step(seed: int, tmp_path: Path) -> None:
-    rng = np.random.default_rng(seed)
-    dim, kind = int(rng.integers(1, 6)), seed % 3
-    policy = Atlas(dim, noise=None if seed % 2 else 0.1, lag=int(rng.integers(0, 6)))
-    tastes, at = rng.normal(size=(6, dim)), dict.fromkeys(NAMES, 0)
-    for step in range(300):
-        user = NAMES[rng.integers(len(NAMES))]
-        if rng.random() < 0.05:
-            at[user] = int(rng.integers(6))
-        x = context(rng, kind, dim)
-        policy.learn(user, x, float(x @ tastes[at[user]] + 0.1 * rng.normal()))
-        if rng.random() < 0.04:
-            policy.forget(NAMES[rng.integers(len(NAMES))])
-        check(policy)
-        if step % 60 == 59:
-            policy.save(tmp_path / "kept")
-            kept = (tmp_path / "kept").read_bytes()
-            policy = cast(Atlas, dyclu.load(tmp_path / "kept"))
-            policy.save(tmp_path / "kept")
-            assert (tmp_path / "kept").read_bytes() == kept
+def test_models_hold_what_users_contributed_after_every_step() -> None:
+    """All lives in one test: together they have everything that moves rewards."""
+    seen: Counter[str] = Counter()
+    for seed in range(12):
+        with pytest.MonkeyPatch.context() as patch:
+            life = Life(seed)
+            ledger = Ledger(life.policy)
+            ledger.watch(patch)
+            for step in range(STEPS):
+                user, x, y = life.draw()
+                gone = life.leaver()
+                try:
+                    life.policy.learn(user, x, y)
+                    ledger.check()
+                    check_state(life.policy)
+                    if gone is not None:
+                        life.policy.forget(gone)
+                        ledger.check()
+                        check_state(life.policy)
+                except AssertionError as error:
+                    error.add_note(f"in life {seed}, step {step}")
+                    raise
+            seen.update(ledger.seen)
+    assert set(seen) == {
+        "located", "split in doubt", "split located", "merged", "closed", "forgotten",
+        "forgotten in doubt",
+    }  # fmt: skip
 
 
+@pytest.mark.xfail(
+    strict=True,
+    reason="a located user's rewards are taken out of the count by the noise of today",
+)
+def test_a_model_counts_the_rewards_that_it_holds() -> None:
+    for seed in range(4):
+        with pytest.MonkeyPatch.context() as patch:
+            life = Life(seed)
+            ledger = Ledger(life.policy)
+            ledger.watch(patch)
+            for _ in range(STEPS):
+                life.policy.learn(*life.draw())
+                user = life.leaver()
+                if user is not None:
+                    life.policy.forget(user)
+                ledger.check_counts()
+
+
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.usefixtures("busy")
-def test_models_that_a_changing_user_leaves_are_retired() -> None:
-    """The oldest unused models are retired, but never one that a user may have to return to."""
-    rng, dim = np.random.default_rng(1), 4
-    policy = Atlas(dim, noise=0.1)
-    for taste in 3.0 * rng.normal(size=(12, dim)):
-        for _ in range(20):
-            x = rng.normal(size=dim)
-            policy.learn("wanderer", x, float(x @ taste + 0.1 * rng.normal()))
-            check(policy)
-    assert len(policy.changes) >= 10
-    assert sum(model.users == 0 for model in policy.models) <= tracker.UNUSED + 1
+def test_a_loaded_policy_continues_bit_for_bit_from_any_phase(seed: int, tmp_path: Path) -> None:
+    life, phases = Life(seed), set()
+    straight, broken = life.policy, Life(seed).policy
+    for step in range(STEPS):
+        one, user = life.draw(), life.leaver()
+        straight.learn(*one)
+        broken.learn(*one)
+        if user is not None:
+            straight.forget(user)
+            broken.forget(user)
+        if step % 7 == 0:
+            phases.add(broken._upkeep.phase)
+            broken.save(tmp_path / "kept")
+            broken = cast(Atlas, dyclu.load(tmp_path / "kept"))
+            broken.save(tmp_path / "again")
+            straight.save(tmp_path / "straight")
+            assert (tmp_path / "kept").read_bytes() == (tmp_path / "again").read_bytes()
+            assert (tmp_path / "kept").read_bytes() == (tmp_path / "straight").read_bytes()
+            check_state(broken)
+    assert phases == {upkeep.IDLE, upkeep.PLACING, upkeep.MERGING, upkeep.GROUPING}

@@ -18,9 +18,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dyclu.kernels import atlas, evidence, linalg, neighbours, ridge, segments
+    from dyclu.kernels import (
+        atlas,
+        evidence,
+        linalg,
+        neighbours,
+        population,
+        ridge,
+        segments,
+        tastes,
+    )
 
-__all__ = ["atlas", "evidence", "linalg", "neighbours", "ridge", "segments"]
+__all__ = [
+    "atlas",
+    "evidence",
+    "linalg",
+    "neighbours",
+    "population",
+    "ridge",
+    "segments",
+    "tastes",
+]
 
 
 def __getattr__(name: str) -> Any:

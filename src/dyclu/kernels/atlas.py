@@ -1,7 +1,4 @@
-"""Atlas: one reward of a located user, from belief to the model's sums.
-
-These kernels are replaced when Atlas's inference is redesigned; see docs/theory.md §10.
-"""
+"""Atlas: what one reward does to a user and to the models (docs/theory.md §10.3 and §10.5)."""
 
 from __future__ import annotations
 
@@ -11,208 +8,718 @@ import numpy as np
 
 from dyclu.kernels.compiling import compiled
 from dyclu.kernels.linalg import add_outer, dot, times
-from dyclu.validation import FloatArray
+from dyclu.kernels.ridge import best_arm
+from dyclu.kernels.tastes import (
+    COUNT,
+    EVIDENCE,
+    SLACK,
+    VISITED,
+    contribute,
+    refresh_stale,
+    score_located,
+    weigh,
+)
+from dyclu.validation import FloatArray, Ids
 
-SURPRISE, SUSPECT, DOUBT, REFRESH, COMPARE, RECONSIDER = 1, 2, 4, 8, 16, 32
-"""Actions that a reward of a located user asks for, as a bit mask: the reward is a stray; the user
-is probably, or maybe, on another model; the model's inverse must be computed afresh; the model must
-be compared with the others; the caller must check whether the user belongs to the model."""
+IN_DOUBT, LOCATED = 0, 1
+"""Values of a user's status."""
 
-TALLY = ("count", "evidence", "checked", "updates", "visited", "entry")
-COUNT, EVIDENCE, CHECKED, UPDATES, VISITED, ENTERING = range(6)
-"""Columns of `tally`, one row per model."""
+PLACES = 8
+"""Most models that a belief can name; the others count as impossible."""
 
-NOISE, SPREAD, HAZARD, FLOOR, CLOCK = range(5)
-"""Entries of `surroundings`: variance of the noise, prior variance of a parameter's entries, chance
-of a change per reward, density of a stray, and time."""
+(
+    STATUS, HOME, BEFORE, UNIT, POOL, SLOT, LENGTH, SINCE, REWARDS, HOLDING, NOISE_SUM,
+    NOISE_WEIGHT, SUSPECT, SUSPICION, LIKELY,
+) = range(15)  # fmt: skip
+"""Columns of `ledger` where the parts of a user's row begin."""
 
-WAITING, CREDITED, DUE, SCORE = range(4)
-"""Columns of `ledger` where the numbers of one user begin."""
+CHANCE = LIKELY + PLACES
+WIDTH = CHANCE + PLACES
+"""Where the probabilities of the belief begin, and how many columns there are."""
 
-STALE = 1024
-"""Rank-one updates in a row before an inverse is computed afresh, so that rounding stays small."""
+HELD, ENERGY, SCALE, RATIO = range(4)
+"""Columns of a segment's `sums`: number of rewards; Σ w y²; the inverse noise variance that models
+hold it with; its noise variance in units of the population's."""
+
+NOISE, HAZARD, STRAY, BINARY, CLOCK, RATIO_PRIOR, RATIO_MEAN, RATE, FOLLOWED = range(9)
+"""Entries of `stream`: noise variance; chance of a change per reward; log density of a stray; 1
+where rewards are 0 or 1; time; the prior of the users' noise ratios: how many rewards it counts
+as, 0 if all users have the same noise, and its mean; the mean of all rewards; and rewards of
+located users."""
+
+REWARD, WEIGHT, DENSITY, CREDIT = range(4)
+"""Columns of a memory after the features: reward, weight of the observation in a segment's sums,
+log density as predicted, and weight with which the home model holds it."""
+
+OUTLYING = 3.0
+"""Deviations from which on a reward that is not 0 or 1 counts with less weight."""
+
+SURPRISING = 4.0
+"""Squared deviations of a reward after which a located user is reviewed at once."""
+
+TINY_SHARE = 1e-3
+"""Probability below which a model is dropped from a belief."""
+
+DOUBTFUL = 4.0
+"""Variance of an arm, by the mean over the model's arms, from which on it may be untried."""
+
+OLDEST = 1e-4
+"""Least weight of a context in the mean over contexts."""
+
+UNTRIED = 0.9
+"""Share of an arm's prior variance that is left if hardly anybody has tried anything like it."""
+
+DOUBT = 0.5
+"""Belief in the home model below which a located user is reviewed."""
+
+LOG_TAU = math.log(2.0 * math.pi)
 
 
-def ledger(dim: int, lag: int) -> dict[str, tuple[int, ...]]:
+def ledger_parts() -> dict[str, tuple[int, ...]]:
     """Return names and shapes of the columns of `ledger`, one row per user, in their order."""
-    parts = {"waiting": (), "credited": (), "due": (), "score": (dim,)}
-    return parts | {"rewards": (lag,), "contexts": (lag, dim)}
+    single = (
+        "status", "home", "before", "unit", "pool", "slot", "length", "since", "rewards",
+        "holding", "noise_sum", "noise_weight", "suspect", "suspicion",
+    )  # fmt: skip
+    return dict.fromkeys(single, ()) | {"likely": (PLACES,), "chance": (PLACES,)}
 
 
 @compiled
-def zero_tiny(vector: FloatArray, smallest: float) -> float:
-    """Set entries below `smallest` to 0, in place; return the squared length of the vector."""
-    for i in range(len(vector)):
-        if abs(vector[i]) < smallest:
-            vector[i] = 0.0
-    return dot(vector, vector)
+def extended(x: FloatArray) -> FloatArray:
+    """Return the context with a 1 appended, the feature of the intercept."""
+    z = np.empty(len(x) + 1)
+    z[:-1] = x
+    z[-1] = 1.0
+    return z
 
 
 @compiled
-def density(error: float, variance: float) -> float:
-    """Return the Gaussian density up to 1/√2π."""
-    return math.exp(-0.5 * error * error / variance) / math.sqrt(variance)
+def log_normal(error: float, variance: float) -> float:
+    """Return the log density of a normal error."""
+    return -0.5 * (error * error / variance + math.log(variance) + LOG_TAU)
 
 
 @compiled
-def clipped_error(error: float, variance: float, floor: float) -> float:
-    """Return the error, clipped to the size at which its density equals that of a stray.
-
-    A rare reward must not decide alone, but it must count: where rewards are mostly 0 and seldom 1,
-    the ones carry all the information.
-    """
-    if density(error, variance) >= floor:
-        return error
-    most = max(-2.0 * variance * math.log(floor * math.sqrt(variance)), 0.0)
-    return math.copysign(math.sqrt(most), error)
+def log_add(a: float, b: float) -> float:
+    """Return ``log(exp(a) + exp(b))``."""
+    if a < b:
+        a, b = b, a
+    return a + math.log1p(math.exp(b - a))
 
 
 @compiled
-def add_observations(
-    contexts: FloatArray, rewards: FloatArray, gram: FloatArray, moment: FloatArray
+def normalise(logs: FloatArray) -> float:
+    """Overwrite log weights by probabilities; return the log of the sum of the weights."""
+    most: float = logs.max()
+    total = 0.0
+    for i in range(len(logs)):
+        logs[i] = math.exp(logs[i] - most)
+        total += logs[i]
+    for i in range(len(logs)):
+        logs[i] /= total
+    return most + math.log(total)
+
+
+@compiled
+def user_variance(user: FloatArray, stream: FloatArray) -> float:
+    """Return the noise variance of a user's rewards (docs/theory.md §10.4)."""
+    prior, noise = stream[RATIO_PRIOR], float(stream[NOISE])
+    if prior == 0.0:
+        return noise
+    ratio = (prior + user[NOISE_SUM] / stream[RATIO_MEAN]) / (prior + user[NOISE_WEIGHT])
+    return noise * float(ratio)
+
+
+@compiled
+def note_noise(
+    user: FloatArray, error: float, spread: float, variance: float, noise: float
 ) -> None:
-    """Add observations to the sums `gram` and `moment`, in their order."""
-    for k in range(len(rewards)):
-        add_outer(gram, contexts[k], 1.0)
-        for i in range(len(moment)):
-            moment[i] += rewards[k] * contexts[k, i]
+    """Count a prediction's error for the user's own noise.
 
-
-@compiled
-def follow(
-    theta: FloatArray,
-    inverse: FloatArray,
-    count: FloatArray,
-    entering: FloatArray,
-    belief: FloatArray,
-    home: int,
-    context: FloatArray,
-    reward: float,
-    noise_variance: float,
-    prior_variance: float,
-    hazard: float,
-    floor: float,
-) -> tuple[float, float]:
-    """Update a belief over models by one reward; return error and leverage under model `home`.
-
-    The leverage under another model is approximated by that of `home`, scaled by the ratio of their
-    counts. Model 0 is empty and has the variance of the prior.
+    The error has the variance ``σ_u² + q``, where ``q = spread`` is the variance of the prediction;
+    it tells of the noise as far as the noise dominates.
     """
-    column = np.empty(len(context))
-    times(inverse, context, column)
-    leverage = max(dot(context, column), 0.0)
-    length, held, total, mine = dot(context, context), max(count[home], 1.0), 0.0, 0.0
-    for k in range(len(belief)):
-        weight = (1.0 - hazard) * belief[k] + hazard * entering[k]
-        if weight == 0.0:
-            belief[k] = 0.0
-            continue
-        error = reward - dot(theta[k], context)
-        if k == 0:
-            variance = noise_variance + prior_variance * length
-        else:
-            variance = noise_variance * (1.0 + leverage * held / max(count[k], 1.0))
-        belief[k] = weight * (density(error, variance) + floor)
-        total += belief[k]
-        if k == home:
-            mine = error
-    for k in range(len(belief)):
-        belief[k] /= total
-    return mine, leverage
+    total = variance + spread
+    weight = variance / total
+    square = min(error * error / total, OUTLYING * OUTLYING)
+    user[NOISE_SUM] += weight * square * variance / noise
+    user[NOISE_WEIGHT] += weight
 
 
 @compiled
-def credit(
+def relative_variance(expected: float, stream: FloatArray) -> float:
+    """Return the noise variance at an expected reward, by that at the mean reward; 1 at least.
+
+    A 0/1 reward of mean m has the variance ``m(1 − m)``. It is never taken to be below that at the
+    mean of all rewards: where a click is hardly expected, it would seem impossible.
+    """
+    if stream[BINARY] == 0.0:
+        return 1.0
+    rate = stream[RATE]
+    usual = rate * (1.0 - rate)
+    return max(expected * (1.0 - expected) / usual, 1.0) if usual > 0.0 else 1.0
+
+
+@compiled
+def observation_weight(error: float, variance: float, stream: FloatArray) -> float:
+    """Return the weight of an observation: below 1 for a reward that is far from all expected.
+
+    Beyond 3 deviations the weight falls with the square of the error, so that the weighted square
+    of any error is bounded. Rewards that are 0 or 1 have no outliers.
+    """
+    square, most = error * error, OUTLYING * OUTLYING * variance
+    if stream[BINARY] == 1.0 or square <= most:
+        return 1.0
+    return most / square
+
+
+@compiled
+def load_belief(user: FloatArray, out: FloatArray) -> None:
+    """Set `out` to the user's belief, one probability per row of the models."""
+    out[:] = 0.0
+    for i in range(PLACES):
+        if user[CHANCE + i] > 0.0:
+            out[int(user[LIKELY + i])] += user[CHANCE + i]
+
+
+@compiled
+def store_belief(user: FloatArray, rows: Ids, chance: FloatArray) -> None:
+    """Store the largest probabilities, rescaled to sum 1; ``chance[q]`` is that of ``rows[q]``."""
+    left, total = chance.copy(), 0.0
+    for i in range(PLACES):
+        q = left.argmax()
+        kept = left[q] if left[q] >= TINY_SHARE else 0.0
+        user[LIKELY + i], user[CHANCE + i] = rows[q], kept
+        left[q] = 0.0
+        total += kept
+    for i in range(PLACES):
+        user[CHANCE + i] /= total
+
+
+@compiled
+def share_out(
+    precision: FloatArray,
+    shift: FloatArray,
+    tally: FloatArray,
+    user: FloatArray,
+    sign: float,
+    sums: FloatArray,
     gram: FloatArray,
     moment: FloatArray,
-    inverse: FloatArray,
-    theta: FloatArray,
-    score: FloatArray,
-    context: FloatArray,
-    reward: float,
-    noise_variance: float,
-    floor: float,
 ) -> None:
-    """Add an observation to a model by rank one, and its clipped error times `x` to `score`."""
-    column = np.empty(len(context))
-    times(inverse, context, column)
-    grown = 1.0 + max(dot(context, column), 0.0)
-    expected = dot(theta, context)
-    error = clipped_error(reward - expected, noise_variance * grown, floor)
-    add_outer(gram, context, 1.0)
-    add_outer(inverse, column, -1.0 / grown)
-    for i in range(len(context)):
-        moment[i] += (expected + error) * context[i]
-        score[i] += error * context[i]
-        theta[i] += error / grown * column[i]
+    """Add a segment to the models by its user's belief, or take it out with ``sign = -1``."""
+    for i in range(PLACES):
+        contribute(
+            precision, shift, tally, int(user[LIKELY + i]), sign * user[CHANCE + i], sums[SCALE],
+            gram, moment, sums[HELD],
+        )  # fmt: skip
 
 
 @compiled
-def update_located(
+def decide_located(
+    theta: FloatArray,
+    covariance: FloatArray,
+    tally: FloatArray,
+    user: FloatArray,
+    arms: FloatArray,
+    prior_covariance: FloatArray,
+    alpha: float,
+    bold: float,
+    tie: float,
+    estimate: FloatArray,
+) -> tuple[int, float, float]:
+    """Return index, mean and width of the arm for a located user, as `choose`.
+
+    `estimate` is set to the mean parameter by the user's belief; deviations are those of the home
+    model.
+    """
+    home = int(user[HOME])
+    estimate[:] = 0.0
+    for i in range(PLACES):
+        if user[CHANCE + i] > 0.0:
+            row = theta[int(user[LIKELY + i])]
+            for j in range(len(estimate)):
+                estimate[j] += user[CHANCE + i] * row[j]
+    mean, variance = np.empty(len(arms)), np.empty(len(arms))
+    score_located(estimate, covariance[home], arms, mean, variance)
+    doubtful = DOUBTFUL * tally[home, SLACK]
+    return choose(mean, variance, arms, prior_covariance, alpha, bold, doubtful, tie)
+
+
+@compiled
+def choose(
+    mean: FloatArray,
+    variance: FloatArray,
+    arms: FloatArray,
+    prior_covariance: FloatArray,
+    alpha: float,
+    bold: float,
+    doubtful: float,
+    tie: float,
+) -> tuple[int, float, float]:
+    """Return index, mean and width of the arm with the largest ``mean + alpha · deviation``.
+
+    An arm that nobody has tried gets `bold` deviations instead: one whose variance is at least
+    `UNTRIED` of what the prior gives it. Only arms with a variance above `doubtful` are asked. Of
+    arms within `tie` of the best, the first is chosen.
+    """
+    n, d = len(mean), arms.shape[1]
+    width, column = np.empty(n), np.empty(d + 1)
+    for a in range(n):
+        factor = alpha
+        if variance[a] > doubtful:
+            z = extended(arms[a])
+            times(prior_covariance, z, column)
+            if variance[a] >= UNTRIED * dot(z, column):
+                factor = max(bold, alpha)
+        width[a] = factor * math.sqrt(variance[a])
+    return best_arm(mean, width, tie)
+
+
+@compiled
+def record(
+    totals: FloatArray,
+    contexts: FloatArray,
+    x: FloatArray,
+    y: float,
+    smallest: float,
+    largest: float,
+    settled: float,
+    most_reward: float,
+    most: float,
+) -> None:
+    """Add a reward and its context to the stream's statistics, none with more than a given size.
+
+    `contexts` is the mean of ``zzᵀ``, in the long run over the last ``1/OLDEST`` contexts.
+    `totals` are the number of rewards, Σ y, Σ y², Σ ‖x‖², and how many were neither 0 nor 1. A
+    reward and a length count as at most `most_reward` and `most`; after `settled` rewards, squares
+    count as at most `largest` times their mean. Features below `smallest` are set to 0 in `x`.
+    """
+    for i in range(len(x)):
+        if abs(x[i]) < smallest:
+            x[i] = 0.0
+    z = extended(x)
+    length = dot(x, x)
+    if totals[0] >= settled:
+        most_reward = math.sqrt(largest * totals[2] / totals[0])
+        most = largest * totals[3] / totals[0]
+    if most_reward == 0.0:
+        most_reward = math.inf
+    if length > most > 0.0:
+        factor = math.sqrt(most / length)
+        for i in range(len(x)):
+            z[i] *= factor
+        length = most
+    small = y
+    if y not in (0.0, 1.0):
+        totals[4] += 1.0
+        small = min(max(y, -most_reward), most_reward)
+    totals[0] += 1.0
+    part = max(1.0 / totals[0], OLDEST)
+    for i in range(len(z)):
+        for j in range(len(z)):
+            contexts[i, j] += part * (z[i] * z[j] - contexts[i, j])
+    totals[1] += small
+    totals[2] += small * small
+    totals[3] += length
+
+
+@compiled
+def add_to_segment(
+    gram: FloatArray, moment: FloatArray, sums: FloatArray, x: FloatArray, y: float, w: float
+) -> None:
+    """Add one observation of weight `w` to a segment's sums."""
+    z = extended(x)
+    add_outer(gram, z, w)
+    for i in range(len(z)):
+        moment[i] += w * y * z[i]
+    sums[HELD] += 1.0
+    sums[ENERGY] += w * y * y
+
+
+@compiled
+def remember(
+    user: FloatArray,
+    block: FloatArray,
+    x: FloatArray,
+    y: float,
+    w: float,
+    log: float,
+    credit: float,
+) -> None:
+    """Append a reward to the user's memory; a full memory loses its oldest one."""
+    d, last = len(x), int(user[LENGTH])
+    if last == len(block):
+        last -= 1
+        for t in range(last):
+            block[t] = block[t + 1]
+    block[last, :d] = x
+    block[last, d + REWARD], block[last, d + WEIGHT] = y, w
+    block[last, d + DENSITY], block[last, d + CREDIT] = log, credit
+    user[LENGTH] = last + 1
+
+
+@compiled
+def learn_in_doubt(
+    precision: FloatArray,
+    shift: FloatArray,
+    tally: FloatArray,
+    rows: Ids,
+    prior_precision: FloatArray,
+    prior_shift: FloatArray,
     gram: FloatArray,
     moment: FloatArray,
-    inverse: FloatArray,
+    sums: FloatArray,
+    user: FloatArray,
+    block: FloatArray,
+    stream: FloatArray,
+    x: FloatArray,
+    y: float,
+) -> bool:
+    """Learn from a reward of a user in doubt; return whether no model had expected it.
+
+    The segment leaves the models, its belief is computed from the evidence of all its rewards, and
+    it joins them again with the new reward and the new belief.
+    """
+    z, n = extended(x), len(rows)
+    own = np.empty(rows[-1] + 1)
+    load_belief(user, own)
+    own[0] = 0.0
+    evidence, mean, variance = np.empty(n), np.empty(n), np.empty(n)
+    weigh(
+        precision, shift, tally, rows, prior_precision, prior_shift, gram, moment, sums[SCALE], own,
+        z, evidence, mean, variance,
+    )  # fmt: skip
+    noise = user_variance(user, stream)
+    before, after = evidence.copy(), evidence
+    normalise(before)
+    expected, spread = 0.0, 0.0
+    for q in range(n):
+        expected += before[q] * mean[q]
+        spread += before[q] * (variance[q] + mean[q] * mean[q])
+    spread = max(spread - expected * expected, 0.0)
+    relative = relative_variance(expected, stream)
+    noise *= relative
+    density = -math.inf
+    for q in range(n):
+        log = log_add(log_normal(y - mean[q], variance[q] + noise), stream[STRAY])
+        after[q] += log
+        if before[q] > 0.0:
+            density = log_add(math.log(before[q]) + log, density)
+    error = y - expected
+    usual = observation_weight(error, noise + spread, stream)
+    w = usual / relative
+    note_noise(user, error, spread, noise, stream[NOISE] * relative)
+    share_out(precision, shift, tally, user, -1.0, sums, gram, moment)
+    add_to_segment(gram, moment, sums, x, y, w)
+    sums[RATIO] = user_variance(user, stream) / stream[NOISE]
+    sums[SCALE] = 1.0 / (sums[RATIO] * stream[NOISE])
+    normalise(after)
+    store_belief(user, rows, after)
+    share_out(precision, shift, tally, user, 1.0, sums, gram, moment)
+    remember(user, block, x, y, w, density, 0.0)
+    return usual < 1.0
+
+
+@compiled
+def place(
+    precision: FloatArray,
+    shift: FloatArray,
+    tally: FloatArray,
+    rows: Ids,
+    prior_precision: FloatArray,
+    prior_shift: FloatArray,
+    gram: FloatArray,
+    moment: FloatArray,
+    sums: FloatArray,
+    user: FloatArray,
+    banned: int,
+    evidence: FloatArray,
+) -> None:
+    """Compute a segment's belief anew, by the models as they are now; no reward is learnt.
+
+    A model `banned` is left out; -1 bans none. `evidence` is set to the log evidence by `rows`.
+    """
+    n = len(rows)
+    own, mean, variance = np.empty(rows[-1] + 1), np.empty(n), np.empty(n)
+    load_belief(user, own)
+    own[0] = 0.0
+    weigh(
+        precision, shift, tally, rows, prior_precision, prior_shift, gram, moment, sums[SCALE], own,
+        np.zeros(len(moment)), evidence, mean, variance,
+    )  # fmt: skip
+    chance = evidence.copy()
+    for q in range(n):
+        if rows[q] == banned:
+            chance[q] = -1e300
+    normalise(chance)
+    share_out(precision, shift, tally, user, -1.0, sums, gram, moment)
+    store_belief(user, rows, chance)
+    share_out(precision, shift, tally, user, 1.0, sums, gram, moment)
+
+
+@compiled
+def learn_located(
+    precision: FloatArray,
+    shift: FloatArray,
+    covariance: FloatArray,
     theta: FloatArray,
     tally: FloatArray,
-    ledger: FloatArray,
-    surroundings: FloatArray,
-    belief: FloatArray,
-    context: FloatArray,
-    reward: float,
-    row: int,
-    home: int,
-    sure: bool,
-) -> tuple[float, float, int]:
-    """Learn from a reward of a located user.
+    rows: Ids,
+    prior_precision: FloatArray,
+    prior_shift: FloatArray,
+    contexts: FloatArray,
+    user: FloatArray,
+    block: FloatArray,
+    stream: FloatArray,
+    x: FloatArray,
+    y: float,
+) -> tuple[bool, bool, float]:
+    """Learn from a reward of a located user: one step of a filter, and a rank-one update.
 
-    Updates the belief (`follow`), stores the observation, and credits the oldest stored one to the
-    user's model (`credit`) unless that model is no longer the most likely one. The first five
-    arrays hold one row per model, `ledger` one per user; `row` is the user's and `home` their
-    model's. With `sure`, the belief is reset to `home` first.
-
-    Returns error and leverage under `home`, and the actions to take now as a bit mask.
+    Returns whether the reward was far from expected, whether the user must be reviewed, and the
+    weight of the observation.
     """
-    d = len(context)
-    noise, spread, hazard = surroundings[NOISE], surroundings[SPREAD], surroundings[HAZARD]
-    floor, model, user = surroundings[FLOOR], tally[home], ledger[row]
-    lag = (len(user) - SCORE - d) // (d + 1)
-    score, rewards = user[SCORE : SCORE + d], user[SCORE + d : SCORE + d + lag]
-    contexts = user[SCORE + d + lag :].reshape(lag, d)
-    if sure:
-        belief[:] = 0.0
-        belief[home] = 1.0
-    error, leverage = follow(
-        theta, inverse[home], tally[:, COUNT], tally[:, ENTERING], belief,
-        home, context, reward, noise, spread, hazard, floor,
+    z, home, n = extended(x), int(user[HOME]), len(rows)
+    refresh_stale(
+        precision, shift, covariance, theta, tally, rows, prior_precision, prior_shift, contexts,
+        home,
     )  # fmt: skip
-    last = int(user[WAITING])
-    contexts[last] = context
-    rewards[last] = reward
-    user[WAITING] = last + 1
-    actions = SURPRISE if density(error, noise * (1.0 + leverage)) < floor else 0
-    if belief[home] < 0.5:
-        return error, leverage, actions + SUSPECT
-    if 1.0 - belief[home] > 2.0 * hazard:
-        actions += DOUBT
-    if last + 1 < lag:
-        return error, leverage, actions
-    credit(
-        gram[home], moment[home], inverse[home], theta[home], score,
-        contexts[0], rewards[0], noise, floor,
-    )  # fmt: skip
-    user[CREDITED] += 1.0
-    model[COUNT] += 1.0
-    model[EVIDENCE] = np.nan
-    model[UPDATES] += 1.0
-    model[VISITED] = surroundings[CLOCK]
-    if model[UPDATES] >= STALE:
-        actions += REFRESH
-    if model[COUNT] >= 2.0 * model[CHECKED]:
-        actions += COMPARE
-    for place in range(last):
-        contexts[place] = contexts[place + 1]
-        rewards[place] = rewards[place + 1]
-    user[WAITING] = last
-    if user[CREDITED] >= user[DUE]:
-        actions += RECONSIDER
-    return error, leverage, actions
+    noise, hazard = user_variance(user, stream), stream[HAZARD]
+    belief, chance = np.empty(rows[-1] + 1), np.zeros(n)
+    load_belief(user, belief)
+    column = np.empty(len(z))
+    times(covariance[home], z, column)
+    leverage = max(dot(z, column), 0.0)
+    means = np.empty(n)
+    expected, spread, error, density, place = 0.0, 0.0, 0.0, 0.0, 0
+    for q in range(1, n):
+        k = rows[q]
+        prior = (1.0 - hazard) * belief[k] + hazard / (n - 1)
+        means[q] = dot(theta[k], z)
+        variance = leverage if k == home else tally[k, SLACK]
+        expected += prior * means[q]
+        spread += prior * (variance + means[q] * means[q])
+        chance[q] = math.log(prior)
+    relative = relative_variance(expected, stream)
+    noise *= relative
+    for q in range(1, n):
+        k = rows[q]
+        variance = leverage if k == home else tally[k, SLACK]
+        log = log_add(log_normal(y - means[q], variance + noise), stream[STRAY])
+        chance[q] += log
+        if k == home:
+            error, density, place = y - means[q], log, q
+    chance[0] = -1e300
+    normalise(chance)
+    spread = max(spread - expected * expected, 0.0)
+    note_noise(user, y - expected, spread, noise, stream[NOISE] * relative)
+    usual = observation_weight(error, noise + leverage, stream)
+    w = usual / relative
+    sure = chance[place]
+    credit = usual * sure / noise
+    add_outer(precision[home], z, credit)
+    grown = 1.0 + credit * leverage
+    add_outer(covariance[home], column, -credit / grown)
+    for i in range(len(z)):
+        shift[home, i] += credit * y * z[i]
+        theta[home, i] += credit * error / grown * column[i]
+    tally[home, COUNT] += sure
+    tally[home, EVIDENCE] = np.nan
+    tally[home, VISITED] = stream[CLOCK]
+    stream[FOLLOWED] += 1.0
+    if sure > 1.0 - 2.0 * hazard:
+        chance[:] = 0.0
+        chance[place] = 1.0
+    store_belief(user, rows, chance)
+    remember(user, block, x, y, w, density, credit)
+    surprising = error * error > SURPRISING * (noise + leverage)
+    return usual < 1.0, surprising or sure < DOUBT, w
+
+
+@compiled
+def rest_as_new(
+    block: FloatArray,
+    length: int,
+    prior_covariance: FloatArray,
+    prior_mean: FloatArray,
+    noise: float,
+    stray: float,
+    binary: bool,
+    out: FloatArray,
+) -> None:
+    """Set ``out[i]`` to the log evidence of the rewards from `i` on under a taste never met.
+
+    Evidence does not depend on the order of rewards, so one backward pass gives all of them.
+    """
+    p = len(prior_mean)
+    d = p - 1
+    covariance, mean, column = prior_covariance.copy(), prior_mean.copy(), np.empty(p)
+    out[length] = 0.0
+    for t in range(length - 1, -1, -1):
+        z = extended(block[t, :d])
+        times(covariance, z, column)
+        variance = max(dot(z, column), 0.0)
+        error = block[t, d + REWARD] - dot(z, mean)
+        total = noise / block[t, d + WEIGHT] + variance
+        usual = total if binary else noise + variance
+        out[t] = out[t + 1] + log_add(log_normal(error, usual), stray)
+        for i in range(p):
+            mean[i] += column[i] * error / total
+        add_outer(covariance, column, -1.0 / total)
+
+
+@compiled
+def rest_as_known(
+    block: FloatArray,
+    length: int,
+    theta: FloatArray,
+    tally: FloatArray,
+    row: int,
+    noise: float,
+    stray: float,
+    binary: bool,
+    out: FloatArray,
+) -> None:
+    """Set ``out[i]`` to the log density of the rewards from `i` on under the model `row`."""
+    d = theta.shape[1] - 1
+    out[length] = 0.0
+    for t in range(length - 1, -1, -1):
+        mean = theta[row, d]
+        for i in range(d):
+            mean += theta[row, i] * block[t, i]
+        usual = noise / block[t, d + WEIGHT] if binary else noise
+        log = log_normal(block[t, d + REWARD] - mean, usual + tally[row, SLACK])
+        out[t] = out[t + 1] + log_add(log, stray)
+
+
+@compiled
+def review(
+    theta: FloatArray,
+    tally: FloatArray,
+    rows: Ids,
+    prior_covariance: FloatArray,
+    prior_mean: FloatArray,
+    user: FloatArray,
+    block: FloatArray,
+    stream: FloatArray,
+    first: int,
+) -> tuple[float, int]:
+    """Return the probability that the user has not changed, and the likeliest point of a change.
+
+    Stores the likeliest model after a change, and its probability, in the user's row. `theta` are
+    the models' estimates, without a share of the user's own segment.
+
+    A change at `i` means that the memory's rewards from `i` on, ``i ≥ first``, follow another model
+    or a taste never met, all equally likely; otherwise they are as likely as was predicted.
+    """
+    d, length = theta.shape[1] - 1, int(user[LENGTH])
+    noise, stray = user_variance(user, stream), stream[STRAY]
+    binary = stream[BINARY] == 1.0
+    home = int(user[HOME]) if user[STATUS] == LOCATED else -1
+    prior = math.log(stream[HAZARD]) - math.log(len(rows))
+    same, rest, odds = np.empty(length), np.empty(length + 1), np.zeros(length)
+    total = 0.0
+    for t in range(length - 1, first - 1, -1):
+        total += block[t, d + DENSITY]
+        same[t] = total
+    most, suspect, changed = 0.0, 0, 0.0
+    for k in rows:
+        if k == home:
+            continue
+        if k == 0:
+            rest_as_new(block, length, prior_covariance, prior_mean, noise, stray, binary, rest)
+        else:
+            rest_as_known(block, length, theta, tally, k, noise, stray, binary, rest)
+        mass = 0.0
+        for t in range(first, length):
+            part = math.exp(min(prior + rest[t] - same[t], 600.0))
+            odds[t] += part
+            mass += part
+        changed += mass
+        if mass > most:
+            most, suspect = mass, k
+    user[SUSPECT], user[SUSPICION] = suspect, most / (1.0 + changed)
+    return 1.0 / (1.0 + changed), int(odds.argmax())
+
+
+@compiled
+def restart(
+    precision: FloatArray,
+    shift: FloatArray,
+    theta: FloatArray,
+    tally: FloatArray,
+    rows: Ids,
+    prior_covariance: FloatArray,
+    prior_mean: FloatArray,
+    user: FloatArray,
+    block: FloatArray,
+    stream: FloatArray,
+) -> None:
+    """Set the predicted densities in the memory of a user whose segment begins with it.
+
+    They are those of the mixture that the user is in doubt about.
+    """
+    d, length = theta.shape[1] - 1, int(user[LENGTH])
+    noise, stray = user_variance(user, stream), stream[STRAY]
+    binary = stream[BINARY] == 1.0
+    belief, rest = np.empty(rows[-1] + 1), np.empty(length + 1)
+    load_belief(user, belief)
+    density = np.full(length, -math.inf)
+    for k in rows:
+        if belief[k] > 0.0:
+            if k == 0:
+                rest_as_new(block, length, prior_covariance, prior_mean, noise, stray, binary, rest)
+            else:
+                rest_as_known(block, length, theta, tally, k, noise, stray, binary, rest)
+            for t in range(length):
+                density[t] = log_add(math.log(belief[k]) + rest[t] - rest[t + 1], density[t])
+    block[:length, d + DENSITY] = density
+    block[:length, d + CREDIT] = 0.0
+
+
+@compiled
+def reweigh(
+    block: FloatArray,
+    first: int,
+    length: int,
+    prior_covariance: FloatArray,
+    prior_mean: FloatArray,
+    noise: float,
+    stream: FloatArray,
+) -> None:
+    """Set the weights of the memory's rewards from `first` on as if no taste was expected.
+
+    They had weights by a taste that has ended. Where rewards are 0 or 1 the weights stay.
+    """
+    if stream[BINARY] == 1.0:
+        return
+    d, column = len(prior_mean) - 1, np.empty(len(prior_mean))
+    for t in range(first, length):
+        z = extended(block[t, :d])
+        times(prior_covariance, z, column)
+        error = block[t, d + REWARD] - dot(z, prior_mean)
+        block[t, d + WEIGHT] = observation_weight(error, noise + dot(z, column), stream)
+
+
+@compiled
+def sum_memory(
+    block: FloatArray,
+    first: int,
+    length: int,
+    column: int,
+    gram: FloatArray,
+    moment: FloatArray,
+) -> float:
+    """Add the memory's rewards from `first` on to sums; return Σ w y².
+
+    Their weights are those of the memory's `column`: in a segment, or in the home model.
+    """
+    d, energy = len(moment) - 1, 0.0
+    for t in range(first, length):
+        z, y, w = extended(block[t, :d]), block[t, d + REWARD], block[t, d + column]
+        add_outer(gram, z, w)
+        for i in range(d + 1):
+            moment[i] += w * y * z[i]
+        energy += w * y * y
+    return energy

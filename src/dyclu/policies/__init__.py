@@ -21,6 +21,7 @@ from dyclu.policies.dlinucb import DLinUCB
 from dyclu.policies.dyclu.policy import DyClu
 from dyclu.policies.linucb import LinUCB
 from dyclu.policies.oracle import Oracle
+from dyclu.policies.random_effects import RandomEffects
 from dyclu.policies.sclub import Sclub
 from dyclu.policies.sliding import SlidingLinUCB
 from dyclu.policies.told import Told
@@ -38,6 +39,7 @@ __all__ = [
     "DyClu",
     "LinUCB",
     "Oracle",
+    "RandomEffects",
     "Sclub",
     "SlidingLinUCB",
     "Told",
@@ -53,6 +55,7 @@ _MAKERS: Mapping[str, Callable[..., Policy]] = {
     "shared-linucb": partial(LinUCB, shared=True),
     "discounted-linucb": DiscountedLinUCB,
     "sliding-linucb": SlidingLinUCB,
+    "random-effects": RandomEffects,
     "dlinucb": DLinUCB,
     "adts": AdTS,
     "club": Club,

@@ -121,6 +121,6 @@ def test_each_kernel_is_compiled_once_for_all_forms_of_input() -> None:
     words = [sys.executable, "-c", FORMS]
     printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     types = {name: int(count) for name, count in map(str.split, printed.splitlines())}
-    used = {"compare", "ridge_scores", "add_sums", "ucb_many", "observe_many", "update_located"}
+    used = {"compare", "ridge_scores", "add_sums", "ucb_many", "observe_many", "learn_located"}
     assert {types[name] for name in used} == {1}
     assert {name: count for name, count in types.items() if count > 1} == {}

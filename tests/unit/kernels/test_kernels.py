@@ -59,12 +59,6 @@ def test_invert_returns_false_if_the_matrix_is_not_positive() -> None:
     assert not kernels.linalg.invert(-np.eye(2), 0.5, np.empty((2, 2)))
 
 
-def test_zero_tiny_sets_small_numbers_to_zero() -> None:
-    vector = np.array([3.0, -1e-41, 1e-39, -4.0])
-    assert kernels.atlas.zero_tiny(vector, 1e-40) == 25.0
-    assert vector.tolist() == [3.0, 0.0, 1e-39, -4.0]
-
-
 @given(SEEDS, DIMS)
 def test_ucb_best_returns_the_best_arm_of_ucb(seed: int, dim: int) -> None:
     rng = np.random.default_rng(seed)

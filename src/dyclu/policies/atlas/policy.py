@@ -1,4 +1,4 @@
-"""Atlas: the distinct tastes of a population as shared models, and where on them each user is."""
+"""Atlas: the tastes of a population as shared models, and where each user is among them."""
 
 from __future__ import annotations
 
@@ -9,62 +9,46 @@ from typing import Any
 import numpy as np
 
 from dyclu import kernels
-from dyclu.core.evidence import Prior
 from dyclu.core.noise import Noise
-from dyclu.policies.atlas.stream import StreamStatistics
+from dyclu.policies.atlas.inference import Inference
 from dyclu.policies.atlas.tastes import NEW
-from dyclu.policies.atlas.tracker import Tracker
-from dyclu.policies.atlas.users import NONE
+from dyclu.policies.atlas.upkeep import Upkeep
+from dyclu.policies.atlas.users import LOCATED, NONE
 from dyclu.policies.common import columns
-from dyclu.policies.common.base import Arrays, PolicyBase
-from dyclu.policies.common.batches import Decisions, Outcomes
-from dyclu.policy import Change, Decision, Location, Model, Outcome, optimistic
-from dyclu.validation import (
-    SMALLEST,
-    FloatArray,
-    User,
-    as_dim,
-    as_positive,
-    as_probability,
-    as_user,
-    as_whole,
-)
+from dyclu.policies.common.base import Arrays, OneByOne
+from dyclu.policies.common.population import Rewards, as_kind
+from dyclu.policy import TIE, Change, Decision, Location, Model, Outcome
+from dyclu.validation import FloatArray, User, as_dim, as_positive, as_user
 
 BOLD = 2.0
-"""How many standard deviations an arm is given credit for that has never been tried."""
-
-LONGEST_LAG = 1000
-"""Most rewards that may wait: each is kept, for every user."""
+"""How many standard deviations an arm is given credit for that nobody has tried."""
 
 
-class Atlas(PolicyBase):
-    """Keeps the distinct tastes of a population, and says of each user where among them they are.
+class Atlas(OneByOne):
+    """Keeps one model per distinct taste, and a belief over the models for each user.
 
-    A user begins *on probation*: after each reward their segment is put where the evidence is
-    largest, with those it resembles or on a model of its own. Once that is certain and the model
-    is established, the user is *located*: only a belief over the models is followed, at a cost that
-    does not depend on how many users there are. A reward that another model explains better puts
-    them on probation again, with the rewards since the likely change.
+    **The model.** Tastes are drawn from N(μ, Σ). A user has one of them, keeps it for a while, and
+    changes to another one with a small probability per reward. A reward is ``xᵀθ + c`` plus noise,
+    where ``c`` is an intercept that belongs to the taste. Prior, noise, hazard and tastes are all
+    learnt; `docs/theory.md`, section 10, derives every formula from this.
 
-    Noise, prior, and the chances of changes, of strays and of new tastes are learnt
-    (`StreamStatistics`).
+    A user begins *in doubt*: after each reward, the evidence of all rewards of their segment under
+    every model, and under a new taste, gives a belief, and their data are part of the models by
+    this belief. When one model is certain, the user is *located*: a filter follows them from reward
+    to reward, at a cost that does not depend on how many users there are. Where the last rewards
+    are better explained by another model, or by a new taste, the segment ends and a new one begins.
 
     Parameters
     ----------
     dim : int
-        Number of features of a context.
+        Number of features of a context. A constant feature is not needed.
     noise : float or None
-        Standard deviation σ of the rewards' noise; None estimates it from errors of prediction.
+        Standard deviation σ of the rewards' noise; None estimates it, for each user if they differ.
     alpha : float
-        How many posterior standard deviations an arm is given credit for; one that was never tried
-        is given 2 at least. Raise it, to 1 or so, where arms have few features in common (one-hot
-        vectors): what is learnt of one tells nothing of the others then.
-    certainty : float
-        Belief from which on a user counts as located, and evidence asked of merging and splitting.
-        Raise it where confusing two similar tastes is dear.
-    lag : int
-        How many rewards of a located user wait before they are credited to the model, so that a
-        change does not soil it. Raise it where changes are hard to see.
+        How many standard deviations of its expected reward an arm is given credit for; an arm that
+        nobody has tried is given 2 at least.
+    rewards : "binary", "real" or None
+        Whether rewards are 0 or 1, or any numbers; None decides by the rewards seen.
 
     Examples
     --------
@@ -87,66 +71,78 @@ class Atlas(PolicyBase):
         *,
         noise: float | None = None,
         alpha: float = 0.25,
-        certainty: float = 0.99,
-        lag: int = 4,
+        rewards: Rewards | None = None,
     ) -> None:
         self.dim = as_dim(dim)
         self.alpha = as_positive(alpha, "alpha")
-        self.certainty = as_probability(certainty, "certainty")
-        self.lag = as_whole(lag, "lag", least=0, most=LONGEST_LAG)
+        self.rewards = as_kind(rewards)
         self._known = None if noise is None else Noise.known(noise)
         told = None if self._known is None else self._known.variance
-        self._tracker = Tracker(self.dim, told=told, certainty=self.certainty, lag=self.lag)
-        self._bold = max(BOLD / self.alpha, 1.0)
+        self._inference = Inference(self.dim, noise=told, rewards=rewards)
+        self._upkeep = Upkeep(self._inference)
         self._moves: list[Change] = []
         self._told_moves: tuple[Change, ...] = ()
 
     def _decide(self, user: User, arms: FloatArray) -> Decision:
-        """Choose an arm by the models the user may be on, as far as each is believed in."""
-        theta, inverse, beyond = self._tracker.view(self._tracker.users.row.get(user, NONE))
-        alpha = self.alpha * self.noise
-        return optimistic(user, theta, inverse, arms, alpha=alpha, beyond=beyond, bold=self._bold)
+        """Choose an arm by the models that the user may follow, as far as each is believed in."""
+        inference = self._inference
+        tastes, population, users = inference.tastes, inference.population, inference.users
+        row = users.row.get(user, NONE)
+        theta = np.empty(self.dim + 1)
+        if row != NONE and users.status[row] == LOCATED:
+            arm, value, width = kernels.atlas.decide_located(
+                tastes.theta, tastes.covariance, tastes.tally, users.ledger[row], arms,
+                population.covariance, self.alpha, BOLD, TIE, theta,
+            )  # fmt: skip
+            return Decision(user, arm, value, width, theta=theta[:-1])
+        mean, variance = np.empty(len(arms)), np.empty(len(arms))
+        doubtful = self._score_in_doubt(row, arms, theta, mean, variance)
+        arm, value, width = kernels.atlas.choose(
+            mean, variance, arms, population.covariance, self.alpha, BOLD, doubtful, TIE
+        )
+        return Decision(user, arm, value, width, theta=theta[:-1])
+
+    def _score_in_doubt(
+        self,
+        row: int,
+        arms: FloatArray,
+        theta: FloatArray,
+        mean: FloatArray,
+        variance: FloatArray,
+    ) -> float:
+        """Set estimate, means and variances; return the variance of an arm that may be untried.
+
+        Somebody with fewer rewards than features has no untried arms: where contexts vary they come
+        by anyway, and trying them for its own sake is dear.
+        """
+        inference = self._inference
+        tastes, population, users = inference.tastes, inference.population, inference.users
+        p = self.dim + 1
+        belief, suspect, suspicion = np.empty(int(tastes.rows[-1]) + 1), NEW, 0.0
+        if row == NONE:
+            gram, moment, scale, held = np.zeros((p, p)), np.zeros(p), 0.0, 0.0
+            belief[tastes.rows] = 1.0 / len(tastes.rows)
+        else:
+            gram, moment, sums = users.segment(row)
+            scale, held = float(sums[kernels.atlas.SCALE]), float(sums[kernels.atlas.HELD])
+            kernels.atlas.load_belief(users.ledger[row], belief)
+            suspect, suspicion = int(users.suspect[row]), float(users.suspicion[row])
+        kernels.tastes.score_in_doubt(
+            tastes.precision, tastes.shift, tastes.rows, population.precision, population.shift,
+            gram, moment, scale, belief, suspect, suspicion, arms, theta, mean, variance,
+        )  # fmt: skip
+        return 0.0 if held >= self.dim else math.inf
 
     def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
-        return Outcome(user, *self._take_in(user, x, y))
-
-    def _take_in(self, user: User, x: FloatArray, y: float) -> tuple[bool, bool]:
-        """Learn of a reward that was judged; tell whether it was a stray, or showed a change."""
-        tracker, users = self._tracker, self._tracker.users
-        row = users.row.get(user, NONE)
-        if row == NONE:
-            row = users.welcome(user, tracker.clock)
-        tracker.clock += 1
-        length = kernels.atlas.zero_tiny(x, SMALLEST)
-        if length == 0.0:  # no taste explains it, and it tells nothing of any
-            return False, False
-        tracker.record(y, length)
-        located = users.seat[row] == NONE
-        surprised, changed = (tracker.follow if located else tracker.probe)(row, x, y, length)
+        step = self._inference.learn(user, x, y)
+        changed = step.after != NONE
         if changed:
-            self._moves.append(Change(user, tracker.clock, *tracker.moved))
-        return surprised, changed
-
-    def _decide_many(self, users: list[User], arms: FloatArray) -> Decisions:
-        homes = self._tracker.homes(users)
-        answer, sure = Decisions.blank(users), np.flatnonzero(homes != NONE)
-        answer.arm[sure], answer.mean[sure], answer.width[sure] = self._tracker.models.choose_many(
-            homes[sure],
-            arms[sure],
-            alpha=self.alpha * self.noise,
-            beyond=self._tracker.untried,
-            bold=self._bold,
-        )
-        for i in np.flatnonzero(homes == NONE).tolist():
-            one = self._decide(users[i], arms[i])
-            answer.arm[i], answer.mean[i], answer.width[i] = one.arm, one.mean, one.width
-        return answer
-
-    def _learn_many(self, users: list[User], X: FloatArray, y: FloatArray) -> Outcomes:
-        answer = Outcomes.uneventful(users)
-        for i, observation in enumerate(zip(users, X, y.tolist(), strict=True)):
-            answer.surprised[i], answer.changed[i] = self._take_in(*observation)
-        return answer
+            ids = self._inference.tastes.id
+            before, after = int(ids[step.before]), int(ids[step.after])
+            at = self._inference.population.clock
+            self._moves.append(Change(user, at, before, after, step.certainty))
+        self._upkeep.step()
+        return Outcome(user, step.surprised, changed)
 
     @property
     def noise(self) -> float:
@@ -154,26 +150,28 @@ class Atlas(PolicyBase):
 
         Noise that was told counts as at least a millionth of the rewards, and at most a million.
         """
-        return math.sqrt(self._tracker.models.prior.noise_variance)
+        population = self._inference.population
+        return math.sqrt(population.noise if population.clock else population.variance)
 
     @property
     def _by_user(self) -> Mapping[User, Any]:
-        return self._tracker.users.row
+        return self._inference.users.row
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """The established models, oldest first."""
-        models = self._tracker.models
+        """The models, oldest first."""
+        tastes = self._inference.tastes
+        rows = sorted(tastes.rows[1:].tolist(), key=lambda row: int(tastes.id[row]))
         return tuple(
             Model(
-                id=int(models.id[row]),
-                size=round(models.count[row]),
-                estimate=models.theta[row].copy(),
-                users=int(models.users[row]),
-                founded=int(models.founded[row]),
-                visited=int(models.visited[row]),
+                id=int(tastes.id[row]),
+                size=round(tastes.count[row]),
+                estimate=tastes.theta[row, :-1].copy(),
+                users=int(tastes.users[row]),
+                founded=int(tastes.founded[row]),
+                visited=int(tastes.visited[row]),
             )
-            for row in sorted(models.established.tolist(), key=lambda row: int(models.id[row]))
+            for row in rows
         )
 
     @property
@@ -184,61 +182,46 @@ class Atlas(PolicyBase):
         return self._told_moves
 
     def locate(self, user: Hashable) -> Location:
-        """Return the model and the belief of a user; an unknown user follows no model yet.
-
-        Probabilities below 0.1 % are left out, and those up to 2 % while a user is on probation.
-        """
-        user, models, users = as_user(user), self._tracker.models, self._tracker.users
+        """Return the model and the belief of a user; an unknown user follows no model yet."""
+        user, users, tastes = as_user(user), self._inference.users, self._inference.tastes
         row = users.row.get(user, NONE)
-        if row == NONE or (users.model[row] == NONE and row not in users.doubts):
-            since = self._tracker.clock if row == NONE else int(users.since[row])
-            return Location(user, since=since, new=1.0)
-        weight = users.belief(row)
-        likely = {int(models.id[k]): float(weight[k]) for k in models.live[1:] if weight[k] > 1e-3}
-        model = int(users.model[row])
+        if row == NONE:
+            return Location(user, since=self._inference.population.clock, new=1.0)
+        belief = np.empty(int(tastes.rows[-1]) + 1)
+        kernels.atlas.load_belief(users.ledger[row], belief)
+        best = int(users.likely[row, 0])
         return Location(
             user,
-            int(models.id[model]) if model != NONE else None,
-            bool(users.seat[row] == NONE),
-            int(users.since[row]),
-            likely,
-            float(weight[NEW]),
+            model=None if best == NEW else int(tastes.id[best]),
+            located=bool(users.status[row] == LOCATED),
+            since=int(users.since[row]),
+            belief={int(tastes.id[k]): float(belief[k]) for k in tastes.rows[1:] if belief[k] > 0},
+            new=float(belief[NEW]),
         )
 
     def _forget(self, user: User) -> None:
-        """Remove a user: name, belief and observations, and their share of the model they are on.
+        """Remove a user: name, belief and remembered rewards, and these rewards from the models.
 
-        Of a located user that share is known by its count and by what the model left unexplained;
-        its contexts count as average ones. It is taken out of the model they are on, and of the one
-        they are suspected of having left. What models they were on before that have taken in stays,
-        and so does what was learnt of the noise and the prior.
+        What a model has learnt from rewards of a located user that are not remembered any more
+        stays, as does what was learnt of the noise and the prior.
         """
-        self._tracker.forget(self._tracker.users.row[user])
+        self._inference.forget(self._inference.users.row[user])
         self._moves = [move for move in self._moves if move.user != user]
         self._told_moves = ()
-        self._tracker.users.dismiss(user)
+        self._inference.users.dismiss(user)
+        self._inference.population.forget()
 
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
-        models, model_arrays = self._tracker.models.dump()
-        users, user_arrays = self._tracker.users.dump()
-        prior = self._tracker.models.prior
-        state = {
-            "models": models,
-            "users": users,
-            "rates": self._tracker.stream.dump(),
-            "spread": prior.variance,
-            "noise": prior.noise_variance,
-            "clock": self._tracker.clock,
-            "retune_at": self._tracker.retune_at,
-            "moves": [[m.user, m.at, m.before, m.after, m.certainty] for m in self._moves],
-        }
-        arrays = columns.prefixed(model_arrays, "model_") | columns.prefixed(user_arrays, "user_")
-        return state, arrays | {"mean": prior.mean}
+        inference, state, arrays = self._inference, dict[str, Any](), Arrays()
+        for part in ("tastes", "users", "population"):
+            state[part], held = getattr(inference, part).dump()
+            arrays |= columns.prefixed(held, f"{part}_")
+        state["upkeep"] = self._upkeep.dump()
+        state["moves"] = [[m.user, m.at, m.before, m.after, m.certainty] for m in self._moves]
+        return state, arrays
 
     def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
-        prior = Prior(arrays["mean"], state["spread"], state["noise"])
-        self._tracker.stream = StreamStatistics(**state["rates"])
-        self._tracker.models.fill(state["models"], columns.part(arrays, "model_"), prior)
-        self._tracker.users.fill(state["users"], columns.part(arrays, "user_"))
-        self._tracker.clock, self._tracker.retune_at = state["clock"], state["retune_at"]
+        for part in ("tastes", "users", "population"):
+            getattr(self._inference, part).fill(state[part], columns.part(arrays, f"{part}_"))
+        self._upkeep.fill(state["upkeep"])
         self._moves = [Change(*move) for move in state["moves"]]

@@ -1,85 +1,132 @@
-"""`Users`: what is kept of each user who is to be found on the atlas.
+"""`Users`: what is kept of each user, as rows of arrays (docs/theory.md §10.3).
 
-A located user is a handful of numbers: the model, the last few observations, which are not yet
-credited to it, and the sum of what its estimate left unexplained. Whoever is on probation has the
-observations of a segment in the same place, and a *seat*, for their sums, once they no longer fit:
-a stranger who came once or twice costs no more than a located user. Whoever is in doubt has a
-*belief*: weights of the models they may be on.
+A user is *in doubt* (`IN_DOUBT`) or *located* (`LOCATED`); of somebody never seen nothing is kept.
+Both have a belief over the models and a memory of their last rewards. A user in doubt has also a
+segment: the sums of all rewards since the last change, part of the models by the belief. As long as
+the memory holds the whole segment, it is not stored twice.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dyclu import kernels
-from dyclu.policies.atlas.tastes import GONE, NEW, Tastes
 from dyclu.policies.common import columns
-from dyclu.policies.common.columns import Parts
-from dyclu.validation import FloatArray, User
+from dyclu.policies.common.population import PANEL
+from dyclu.validation import FloatArray, Ids, User
 
 NONE = -1
-"""No model; no segment, as of somebody located."""
+"""No model, no stored segment."""
 
-STANDING = -2
-"""A segment without a seat."""
+IN_DOUBT, LOCATED = 0, 1
+"""Values of `Users.status`."""
 
-UNLIKELY = 0.02
-"""Weight up to which a model is not remembered as a place where somebody on probation may be: what
-a stranger costs must not grow with the models."""
+CAPACITIES = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""How many rewards the blocks of memory hold."""
 
+_HASH, _RANGE = 2654435761, 2**32
 
-class Segment(NamedTuple):
-    """Sums of a user's observations on probation."""
-
-    gram: FloatArray
-    moment: FloatArray
-    size: float
+_PAST = -2
+"""A segment of user `u` that has ended has the owner ``_PAST - u``."""
 
 
-class Seats:
+class Segments:
     """Sums of segments, in rows that are lent and given back.
 
     Attributes
     ----------
-    gram, moment, count : arrays of shape (room, d, d), (room, d) and (room,)
-        The sums.
+    gram, moment, sums : arrays of shape (room, p, p), (room, p) and (room, 4)
+        ``Σ w zzᵀ``, ``Σ w zy``, and the columns named in `kernels.atlas`.
+    owner : int array of shape (room,)
+        Row of the user; below `NONE` of a segment that has ended.
+    panel : int array
+        Rows of the segments that the prior is learnt from.
     """
 
     def __init__(self, dim: int) -> None:
-        self.gram = columns.new(np.float64, dim, dim)
-        self.moment = columns.new(np.float64, dim)
-        self.count = columns.new(np.float64)
+        p = dim + 1
+        self.gram = columns.new(np.float64, p, p)
+        self.moment = columns.new(np.float64, p)
+        self.sums = columns.new(np.float64, 4)
+        self.owner = columns.new(np.int64)
         self._columns = columns.names(self)
         self.rows = 0
         self.free: list[int] = []
+        self.panel: list[int] = []
 
-    def lend(self, segment: Segment) -> int:
-        """Return a row that holds these sums."""
+    def lend(self, owner: int) -> int:
+        """Return a row with empty sums."""
         if self.free:
             row = self.free.pop()
         else:
             row, self.rows = self.rows, self.rows + 1
             columns.make_room(self, self._columns, self.rows)
-        self.gram[row], self.moment[row], self.count[row] = segment
+        columns.clear(self, self._columns, row)
+        self.owner[row] = owner
+        self.sums[row, kernels.atlas.RATIO] = 1.0
         return row
 
-    def take_back(self, row: int) -> None:
-        """Clear a row for the next one."""
-        columns.clear(self, self._columns, row)
-        self.free.append(row)
+    def admit(self, row: int, number: int) -> int:
+        """Put a segment on the panel, in place of one drawn from those there; return that one.
+
+        The panel is a uniform sample of all segments: segment `number` is admitted with the
+        probability ``PANEL / number``. Chance comes from a hash of the number. Returns `NONE` if no
+        segment had to leave.
+        """
+        if len(self.panel) < PANEL:
+            self.panel.append(row)
+            return NONE
+        place = number * _HASH % _RANGE * number // _RANGE
+        if place >= PANEL:
+            return row
+        left, self.panel[place] = self.panel[place], row
+        return left
+
+    def give_back(self, row: int) -> None:
+        """Return a row, unless the panel needs it: there it keeps the user of the past."""
+        if row in self.panel:
+            self.owner[row] = _PAST - self.owner[row]
+        else:
+            columns.clear(self, self._columns, row)
+            self.owner[row] = NONE
+            self.free.append(row)
+
+    def forget(self, owner: int) -> None:
+        """Remove all segments of a user from the panel."""
+        for row in [row for row in self.panel if self.owner[row] == _PAST - owner]:
+            self.panel.remove(row)
+            self.give_back(row)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""
-        return {"rows": self.rows, "free": self.free}, columns.dump(self, self._columns, self.rows)
+        state = {"rows": self.rows, "free": self.free, "panel": self.panel}
+        return state, columns.dump(self, self._columns, self.rows)
 
     def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Put back what `dump` returned."""
-        self.rows, self.free = state["rows"], list(state["free"])
+        """Restore what `dump` returned."""
+        self.rows, self.free, self.panel = state["rows"], list(state["free"]), list(state["panel"])
         columns.fill(self, self._columns, self.rows, arrays)
+
+
+class Pool:
+    """Blocks of memory of one capacity; `block` has the shape (room, capacity, numbers)."""
+
+    def __init__(self, capacity: int, width: int) -> None:
+        self.block = columns.new(np.float64, capacity, width)
+        self._columns = columns.names(self)
+        self.rows = 0
+        self.free: list[int] = []
+
+    def lend(self) -> int:
+        """Return the row of a free block."""
+        if self.free:
+            return self.free.pop()
+        row, self.rows = self.rows, self.rows + 1
+        columns.make_room(self, self._columns, self.rows)
+        return row
 
 
 class Users:
@@ -89,184 +136,192 @@ class Users:
     ----------
     row : dict of user to int
         Where each user is.
-    model, home : int arrays of shape (room,)
-        Row of the model a user is on; and, on probation, of the one they were located on before.
-    since : int array of shape (room,)
-        How many rewards of all users had been learnt when they came to be so.
-    seat : int array of shape (room,)
-        Row of their segment's sums; `STANDING` while it has none, `NONE` for somebody located.
-    placed : bool array of shape (room,)
-        Whether their segment is part of their model, rather than only thought to belong there.
-    ledger : array of shape (room, numbers of a user)
-        What follows, side by side.
-    waiting : array of shape (room,)
-        How many observations are kept: of a located user those not yet credited, of somebody
-        `STANDING` the segment.
-    contexts, rewards : arrays of shape (room, lag, d) and (room, lag)
-        These observations, oldest first.
-    credited, due : float arrays of shape (room,)
-        How many observations of theirs the model holds, and at how many it is asked again whether
-        they belong there.
-    score : array of shape (room, d)
-        ``Σ x (y − xᵀθ̂)`` over these: what the model's estimate left unexplained.
-    doubts : dict of int to arrays
-        By row of a user in doubt, ids of the models they may be on, and their weights.
+    ledger : array of shape (room, columns)
+        The columns that follow, side by side.
+    status : array of shape (room,)
+        `IN_DOUBT` or `LOCATED`.
+    home, before : arrays of shape (room,)
+        Row of the model a user is located on, and of the last one they were located on; or `NONE`.
+    unit : array of shape (room,)
+        Row of the stored sums of their segment, or `NONE`.
+    pool, slot, length : arrays of shape (room,)
+        Where their memory is, and how many rewards it holds.
+    since, rewards : arrays of shape (room,)
+        When their status was set, in rewards of all users; how many rewards of theirs were learnt.
+    holding : array of shape (room,)
+        Inverse noise variance with which models hold their segment.
+    noise_sum, noise_weight : arrays of shape (room,)
+        Squared errors of predictions, and their weights.
+    suspect, suspicion : arrays of shape (room,)
+        Row of the model that they have most likely changed to, and the probability that they have.
+    likely, chance : arrays of shape (room, places)
+        Rows of models and their probabilities: the belief.
+    doubtful : dict of int to None
+        Rows of the users in doubt, in the order in which they came to be so.
     """
 
-    waiting: FloatArray
-    contexts: FloatArray
+    status: FloatArray
+    home: FloatArray
+    before: FloatArray
+    unit: FloatArray
+    pool: FloatArray
+    slot: FloatArray
+    length: FloatArray
+    since: FloatArray
     rewards: FloatArray
-    credited: FloatArray
-    due: FloatArray
-    score: FloatArray
+    holding: FloatArray
+    noise_sum: FloatArray
+    noise_weight: FloatArray
+    suspect: FloatArray
+    suspicion: FloatArray
+    likely: FloatArray
+    chance: FloatArray
 
-    def __init__(self, dim: int, *, lag: int, models: Tastes) -> None:
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        self.ledger = columns.new(np.float64, kernels.atlas.WIDTH)
+        self._columns = columns.names(self)
+        self._expose()
         self.row: dict[User, int] = {}
         self.free: list[int] = []
-        self.seats, self.models = Seats(dim), models
-        self.doubts: dict[int, tuple[NDArray[np.int64], FloatArray]] = {}
-        self._parts: Parts = kernels.atlas.ledger(dim, lag)
-        self.model = columns.new(np.int32)
-        self.home = columns.new(np.int32)
-        self.since = columns.new(np.int64)
-        self.seat = columns.new(np.int32)
-        self.placed = columns.new(np.bool_)
-        self.ledger = columns.new(np.float64, sum(map(math.prod, self._parts.values())))
-        self._columns = columns.names(self)
-        columns.expose_parts(self, "ledger", self._parts)
+        self.rows = 0
+        self.doubtful: dict[int, None] = {}
+        self.segments = Segments(dim)
+        self.pools = [Pool(capacity, dim + 4) for capacity in CAPACITIES]
 
-    def __len__(self) -> int:
-        return len(self.row) + len(self.free)
-
-    def welcome(self, user: User, clock: int) -> int:
-        """Return the row of a user never seen, on probation with an empty segment."""
-        row = self.free.pop() if self.free else len(self)
+    def welcome(self, user: User) -> int:
+        """Return the row of a new user, in doubt about everything."""
+        if self.free:
+            row = self.free.pop()
+        else:
+            row, self.rows = self.rows, self.rows + 1
+            columns.make_room(self, self._columns, self.rows)
+            self._expose()
+        columns.clear(self, self._columns, row)
         self.row[user] = row
-        if len(self) > len(self.model):
-            columns.make_room(self, self._columns, len(self))
-            columns.expose_parts(self, "ledger", self._parts)
-        self.model[row] = self.home[row] = NONE
-        self.seat[row], self.since[row] = STANDING, clock
+        self.before[row] = self.home[row] = self.unit[row] = NONE
+        self.slot[row] = self.pools[0].lend()
         return row
 
     def dismiss(self, user: User) -> None:
-        """Let go of a user and of all that is kept of them here."""
+        """Remove a user, who is part of no model any more."""
         row = self.row.pop(user)
-        self.stand(row)
-        self.be_sure(row)
+        self.doubtful.pop(row, None)
+        if self.unit[row] != NONE:
+            self.segments.give_back(int(self.unit[row]))
+        self.segments.forget(row)
+        pool = self.pools[int(self.pool[row])]
+        pool.block[int(self.slot[row])] = 0.0
+        pool.free.append(int(self.slot[row]))
         columns.clear(self, self._columns, row)
-        self.model[row] = self.home[row] = NONE
         self.free.append(row)
 
-    # The segment of somebody on probation
+    def memory(self, row: int) -> FloatArray:
+        """Return a user's block of memory."""
+        block: FloatArray = self.pools[int(self.pool[row])].block[int(self.slot[row])]
+        return block
 
-    def segment(self, row: int) -> Segment:
-        """Return the sums of a user's segment."""
-        seats, seat = self.seats, self.seat[row]
-        if seat != STANDING:
-            return Segment(seats.gram[seat], seats.moment[seat], float(seats.count[seat]))
-        waiting, (_, dim) = int(self.waiting[row]), self.score.shape
-        gram, moment = np.zeros((dim, dim)), np.zeros(dim)
-        kernels.atlas.add_observations(
-            self.contexts[row, :waiting], self.rewards[row, :waiting], gram, moment
+    def roomy_memory(self, row: int, span: int) -> FloatArray:
+        """Return a user's block of memory, larger or smaller than before if `span` asks for it."""
+        pool, length = int(self.pool[row]), int(self.length[row])
+        wanted = pool
+        if length == CAPACITIES[pool] and length < span:
+            wanted += 1
+        elif pool and CAPACITIES[pool - 1] >= 2 * span:
+            wanted -= 1
+        if wanted != pool:
+            self._move(row, wanted)
+        return self.memory(row)
+
+    def _move(self, row: int, wanted: int) -> None:
+        old, length = self.memory(row), int(self.length[row])
+        keep = min(length, CAPACITIES[wanted])
+        slot = self.pools[wanted].lend()
+        self.pools[wanted].block[slot, :keep] = old[length - keep : length]
+        old[:] = 0.0
+        self.pools[int(self.pool[row])].free.append(int(self.slot[row]))
+        self.pool[row], self.slot[row], self.length[row] = wanted, slot, keep
+
+    def forget_before(self, row: int, cut: int) -> None:
+        """Drop the oldest `cut` rewards from a user's memory."""
+        block, length = self.memory(row), int(self.length[row])
+        block[: length - cut] = block[cut:length].copy()
+        self.length[row] = length - cut
+
+    def segment(self, row: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the sums of a user's segment: stored ones to be changed, or new ones."""
+        unit, segments = int(self.unit[row]), self.segments
+        if unit != NONE:
+            return segments.gram[unit], segments.moment[unit], segments.sums[unit]
+        p, length = self.dim + 1, int(self.length[row])
+        gram, moment = np.zeros((p, p)), np.zeros(p)
+        energy = kernels.atlas.sum_memory(
+            self.memory(row), 0, length, kernels.atlas.WEIGHT, gram, moment
         )
-        return Segment(gram, moment, float(waiting))
+        return gram, moment, np.array([length, energy, self.holding[row], 1.0])
 
-    def extend(self, row: int, context: FloatArray, reward: float) -> None:
-        """Add an observation to a user's segment."""
-        if self.seat[row] == STANDING:
-            place = int(self.waiting[row])
-            if place < self.rewards.shape[1]:
-                self.contexts[row, place], self.rewards[row, place] = context, reward
-                self.waiting[row] += 1
-                return
-            self.sit(row, self.segment(row))
-        seats, seat = self.seats, self.seat[row]
-        seats.gram[seat] += context[:, None] * context
-        seats.moment[seat] += reward * context
-        seats.count[seat] += 1
+    def store_segment(self, row: int) -> None:
+        """Store the sums of a user's segment, so that the memory may lose rewards of it."""
+        sums = self.segment(row)
+        unit = self.segments.lend(row)
+        self.segments.gram[unit], self.segments.moment[unit], self.segments.sums[unit] = sums
+        self.unit[row] = unit
 
-    def sit(self, row: int, segment: Segment) -> None:
-        """Let these sums be a user's segment, and nothing else."""
-        self.seat[row], self.waiting[row] = self.seats.lend(segment), 0
+    def believe(self, row: int, model: int) -> None:
+        """Set a user's belief to one model."""
+        self.likely[row], self.chance[row] = 0.0, 0.0
+        self.likely[row, 0], self.chance[row, 0] = model, 1.0
 
-    def stand(self, row: int) -> None:
-        """Take back a user's seat, if they have one."""
-        if self.seat[row] >= 0:
-            self.seats.take_back(int(self.seat[row]))
-        self.seat[row] = NONE
-
-    def suspect(self, row: int, cut: int) -> None:
-        """Let what a located user's waiting observations hold from `cut` on be a segment."""
-        left = int(self.waiting[row]) - cut
-        self.contexts[row, :left] = self.contexts[row, cut : cut + left].copy()
-        self.rewards[row, :left] = self.rewards[row, cut : cut + left].copy()
-        self.seat[row], self.waiting[row] = STANDING, left
-
-    # The belief of somebody in doubt
-
-    def doubt_with(self, row: int, weight: FloatArray, *, unlikely: float = UNLIKELY) -> None:
-        """Let a user's belief be these weights of the models' rows, the unlikely ones left out."""
-        kept = weight > unlikely
-        kept[NEW] = True
-        rows = np.flatnonzero(kept)
-        self.doubts[row] = self.models.id[rows], weight[rows]
-
-    def be_sure(self, row: int) -> None:
-        """Let a user's belief be their model alone."""
-        self.doubts.pop(row, None)
-
-    def belief(self, row: int) -> FloatArray:
-        """Return a user's weights of the models' rows."""
-        models = self.models
-        if row not in self.doubts:
-            certain = np.zeros(models.rows)
-            certain[self.model[row]] = 1.0
-            return certain
-        ids, weights = self.doubts[row]
-        # The first place is for models that are gone: what was believed of them, the others share.
-        places = np.array(models.rows_of(ids.tolist())) - GONE
-        left = np.asarray(np.bincount(places, weights, minlength=models.rows + 1)[1:], np.float64)
-        held = left.sum()
-        return left / held if held > 0.0 and places.min() == 0 else left
-
-    # Models that come and go
+    def members(self, room: int) -> FloatArray:
+        """Return, by row of the models, the sum over users in doubt of their probabilities."""
+        rows = np.fromiter(self.doubtful, np.intp, len(self.doubtful))
+        likely = self.likely[rows].astype(np.intp).ravel()
+        chance = self.chance[rows].ravel()
+        return np.asarray(np.bincount(likely, chance, minlength=room), np.float64)
 
     def rename(self, model: int, into: int) -> None:
-        """Let whoever is on a model be on another one."""
-        n = len(self)
-        for column in (self.model, self.home):
-            column[:n][column[:n] == model] = into
+        """Replace a model by another one, or by none, in all rows."""
+        n = self.rows
+        for column in (self.home, self.before):
+            column[:n][column[:n] == model] = into if into else NONE
+        for table in (self.likely, self.suspect):
+            table[:n][table[:n] == model] = into
 
-    def leave(self, model: int) -> None:
-        """Let nobody be on a model that is gone."""
-        self.rename(model, NONE)
+    def in_doubt_about(self, model: int) -> Ids:
+        """Return the rows of users in doubt who believe rather in this model than not."""
+        rows = np.fromiter(self.doubtful, np.intp, len(self.doubtful))
+        chance = np.where(self.likely[rows] == model, self.chance[rows], 0.0).sum(axis=1)
+        return np.asarray(rows[chance > 0.5], np.intp)
+
+    def _expose(self) -> None:
+        columns.expose_parts(self, "ledger", kernels.atlas.ledger_parts())
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""
-        seats, seat_arrays = self.seats.dump()
-        state = {"users": list(self.row), "free": self.free, "seats": seats}
-        arrays = columns.dump(self, self._columns, len(self))
-        arrays["row"] = np.fromiter(self.row.values(), np.int64, len(self.row))
-        return state, arrays | columns.prefixed(seat_arrays, "seat_") | self._dump_doubts()
-
-    def _dump_doubts(self) -> dict[str, NDArray[Any]]:
-        held = list(self.doubts.values())
-        return {
-            "doubt_row": np.fromiter(self.doubts, np.int64, len(held)),
-            "doubt_size": np.array([len(ids) for ids, _ in held], np.int64),
-            "doubt_id": np.concatenate([np.empty(0, np.int64), *(ids for ids, _ in held)]),
-            "doubt_weight": np.concatenate([np.empty(0), *(weight for _, weight in held)]),
+        segments, segment_arrays = self.segments.dump()
+        state = {
+            "users": list(self.row),
+            "free": self.free,
+            "rows": self.rows,
+            "segments": segments,
+            "pools": [{"rows": pool.rows, "free": pool.free} for pool in self.pools],
         }
+        arrays = columns.dump(self, self._columns, self.rows)
+        arrays["row"] = np.fromiter(self.row.values(), np.int64, len(self.row))
+        arrays["doubtful"] = np.fromiter(self.doubtful, np.int64, len(self.doubtful))
+        for number, pool in enumerate(self.pools):
+            arrays[f"pool{number}"] = pool.block[: pool.rows]
+        return state, arrays | columns.prefixed(segment_arrays, "segment_")
 
     def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Put back what `dump` returned."""
+        """Restore what `dump` returned."""
         self.row = dict(zip(state["users"], arrays["row"].tolist(), strict=True))
-        self.free = list(state["free"])
-        columns.fill(self, self._columns, len(self), arrays)
-        columns.expose_parts(self, "ledger", self._parts)
-        self.seats.fill(state["seats"], columns.part(arrays, "seat_"))
-        ends = np.cumsum(arrays["doubt_size"])[:-1]
-        ids, weights = (np.split(arrays[name], ends) for name in ("doubt_id", "doubt_weight"))
-        for row, *belief in zip(arrays["doubt_row"].tolist(), ids, weights, strict=False):
-            self.doubts[row] = belief[0].copy(), belief[1].copy()
+        self.free, self.rows = list(state["free"]), state["rows"]
+        columns.fill(self, self._columns, self.rows, arrays)
+        self._expose()
+        self.doubtful = dict.fromkeys(arrays["doubtful"].tolist())
+        self.segments.fill(state["segments"], columns.part(arrays, "segment_"))
+        for number, (pool, held) in enumerate(zip(self.pools, state["pools"], strict=True)):
+            pool.rows, pool.free = held["rows"], list(held["free"])
+            columns.make_room(pool, pool._columns, pool.rows)
+            pool.block[: pool.rows] = arrays[f"pool{number}"]

@@ -15,6 +15,7 @@ from typing import Any, Self
 from numpy.typing import ArrayLike, NDArray
 
 from dyclu.core.noise import Noise
+from dyclu.errors import OlderFile
 from dyclu.policies.common.batches import Decisions, Outcomes
 from dyclu.policies.common.plain import WithoutChecks
 from dyclu.policy import Decision, Outcome
@@ -93,6 +94,12 @@ class PolicyBase(WithoutChecks, ABC):
     @classmethod
     def restore(cls, saved: Saved, **unsaved: Any) -> Self:
         """Return the policy that was saved; `unsaved` are arguments that a file cannot hold."""
+        gone = sorted(set(saved.options) - set(signature(cls).parameters))
+        if gone:
+            raise OlderFile(
+                f"the file holds a {cls.__name__} with options that no longer exist: "
+                f"{', '.join(gone)}; load it with the version that saved it, or learn anew"
+            )
         policy = cls(**saved.options, **unsaved)
         policy._fill(saved.state, saved.arrays)
         return policy

@@ -110,6 +110,7 @@ def options(name: str, setting: Population) -> dict[str, Any]:
         "dlinucb-sigma": dlinucb,
         "club": {"ridge": RIDGE, "alpha": 0.1, "tolerance": 2.0},
         "codband": common | {"window": 20, "window_delta": 0.1, "change_level": 0.01},
+        "random-effects": {"noise": setting.noise},
         "atlas": {"noise": setting.noise},
         "dyclu": common
         | {"delta": 0.1, "window": 20, "window_delta": 0.1}

@@ -1,149 +1,200 @@
-"""What is kept of a user: segments with and without a seat, beliefs, one row of numbers."""
+"""What is kept of users and of tastes: memories, segments, the panel, rows that are used again."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dyclu import Atlas, kernels
-from dyclu.core.evidence import Prior
-from dyclu.policies.atlas.tastes import GONE, NEW, Tastes
-from dyclu.policies.atlas.users import NONE, STANDING, UNLIKELY, Segment, Users
+from dyclu import kernels
+from dyclu.policies.atlas import users as module
+from dyclu.policies.atlas.tastes import EVERYTHING, NEW, Tastes
+from dyclu.policies.atlas.users import CAPACITIES, NONE, Segments, Users
+from dyclu.policies.common.population import Population
 from tests.properties.observations import SEEDS
 
-DIM, LAG = 4, 5
+DIM = 3
 
 
-def there(lag: int = LAG) -> Users:
-    models = Tastes(DIM, Prior(np.zeros(DIM), 1.0, 0.01))
-    return Users(DIM, lag=lag, models=models)
+def remember(users: Users, row: int, y: float, span: int = 4) -> None:
+    """Append a reward of weight 1 to a user's memory, whose context repeats the reward."""
+    block = users.roomy_memory(row, span)
+    kernels.atlas.remember(users.ledger[row], block, np.full(DIM, y), y, 1.0, -1.0, 0.0)
 
 
-@given(SEEDS, st.integers(0, 12), st.integers(1, 6))
-def test_a_segment_is_the_sum_of_its_observations(seed: int, count: int, lag: int) -> None:
-    rng, users = np.random.default_rng(seed), there(lag)
-    row = users.welcome("ana", clock=0)
-    contexts, rewards = rng.normal(size=(count, DIM)), rng.normal(size=count)
-    for x, y in zip(contexts, rewards, strict=True):
-        users.extend(row, x, float(y))
-    gram, moment, size = users.segment(row)
-    np.testing.assert_allclose(gram, contexts.T @ contexts, atol=1e-12)
-    np.testing.assert_allclose(moment, contexts.T @ rewards, atol=1e-12)
-    assert size == count
-    assert (users.seat[row] == STANDING) == (count <= lag)
+def rewards(users: Users, row: int) -> list[float]:
+    held = users.memory(row)[: int(users.length[row]), DIM + kernels.atlas.REWARD]
+    return [float(y) for y in held]
 
 
-def test_a_seat_is_lent_only_to_long_segments_and_used_again() -> None:
-    users = there()
-    for name in range(100):
-        row = users.welcome(name, clock=0)
-        for _ in range(LAG):
-            users.extend(row, np.ones(DIM), 1.0)
-    assert users.seats.rows == 0
-    for name in range(100):
-        row = users.row[name]
-        users.extend(row, np.ones(DIM), 1.0)
-        assert users.segment(row).size == LAG + 1
-        users.stand(row)
-        assert users.seat[row] == NONE
-    assert users.seats.rows == 1
+def test_a_memory_grows_up_to_the_span_and_keeps_the_last_rewards() -> None:
+    users = Users(DIM)
+    row = users.welcome("ana")
+    for y in range(1, 60):
+        remember(users, row, float(y), span=20)
+        # A block is left when it is full and the span asks for more; the next one holds 24.
+        assert rewards(users, row) == [float(t) for t in range(max(1, y - 23), y + 1)]
+    assert CAPACITIES[int(users.pool[row])] == 24
 
 
-def test_a_row_that_was_lent_holds_only_the_new_sums() -> None:
-    users = there()
-    first, second = users.welcome("a", clock=0), users.welcome("b", clock=0)
-    users.sit(first, Segment(np.eye(DIM), np.ones(DIM), 3.0))
-    users.stand(first)
-    users.sit(second, Segment(2 * np.eye(DIM), np.zeros(DIM), 1.0))
-    gram, moment, size = users.segment(second)
-    np.testing.assert_array_equal(gram, 2 * np.eye(DIM))
-    assert moment.sum() == 0.0
-    assert size == 1.0
+def test_a_memory_shrinks_when_half_of_it_would_be_enough() -> None:
+    users = Users(DIM)
+    row = users.welcome("ana")
+    for y in range(40):
+        remember(users, row, float(y), span=32)
+    for y in range(40, 60):
+        remember(users, row, float(y), span=4)
+    assert CAPACITIES[int(users.pool[row])] <= 12
+    held = rewards(users, row)
+    assert held == [float(t) for t in range(60 - len(held), 60)]
 
 
-def test_what_waits_after_the_cut_is_the_segment_of_somebody_suspected() -> None:
-    users = there()
-    row = users.welcome("ana", clock=0)
-    users.stand(row)
-    users.waiting[row] = LAG
-    users.contexts[row] = np.arange(LAG * DIM).reshape(LAG, DIM)
-    users.rewards[row] = np.arange(LAG)
-    users.suspect(row, cut=2)
-    assert users.segment(row).size == LAG - 2
-    np.testing.assert_array_equal(users.rewards[row, : LAG - 2], np.arange(2, LAG))
-    np.testing.assert_array_equal(users.contexts[row, 0], np.arange(2 * DIM, 3 * DIM))
+def test_memories_of_two_users_never_share_a_block() -> None:
+    users, rng = Users(DIM), np.random.default_rng(0)
+    rows = {name: users.welcome(name) for name in range(6)}
+    expected: dict[int, list[float]] = {name: [] for name in rows}
+    for step in range(300):
+        name = int(rng.integers(6))
+        remember(users, rows[name], float(step), span=int(rng.integers(4, 40)))
+        expected[name].append(float(step))
+        for other, row in rows.items():
+            held = rewards(users, row)
+            assert held == expected[other][len(expected[other]) - len(held) :]
 
 
-def test_beliefs_follow_models_that_are_founded_merged_and_closed() -> None:
-    users = there()
-    models, row = users.models, users.welcome("ana", clock=0)
-    one, two, three = (models.found(clock) for clock in range(3))
-    users.doubt_with(row, np.array([0.1, 0.2, 0.3, 0.4]))
-    np.testing.assert_allclose(users.belief(row), [0.1, 0.2, 0.3, 0.4])
-    models.close(two, into=one)
-    np.testing.assert_allclose(users.belief(row), [0.1, 0.5, 0.0, 0.4])
-    # Another model in the same row is not the one that was believed in.
-    assert models.found(clock=9) == two
-    np.testing.assert_allclose(users.belief(row), [0.1, 0.5, 0.0, 0.4])
-    # What was believed of a model that is gone is shared by the others.
-    models.close(three)
-    np.testing.assert_allclose(users.belief(row), [1 / 6, 5 / 6, 0.0])
-    models.close(one)
-    np.testing.assert_allclose(users.belief(row)[NEW], 1.0)
-    assert users.belief(row)[1:].sum() == 0.0
-    assert models.rows_of([0, 1, 2, 3]) == [GONE, GONE, GONE, two]
+@given(SEEDS, st.integers(0, 4))
+def test_a_segment_that_is_not_stored_is_the_sum_of_the_memory(seed: int, count: int) -> None:
+    rng, users = np.random.default_rng(seed), Users(DIM)
+    row = users.welcome("ana")
+    users.holding[row] = 7.0
+    X, y = rng.normal(size=(count, DIM)), rng.normal(size=count)
+    for x, reward in zip(X, y.tolist(), strict=True):
+        block = users.roomy_memory(row, 4)
+        kernels.atlas.remember(users.ledger[row], block, x, reward, 0.5, 0.0, 0.0)
+    Z = np.column_stack((X, np.ones(count)))
+    for _ in range(2):
+        gram, moment, sums = users.segment(row)
+        np.testing.assert_allclose(gram, 0.5 * Z.T @ Z, atol=1e-12)
+        np.testing.assert_allclose(moment, 0.5 * Z.T @ y, atol=1e-12)
+        assert sums.tolist() == pytest.approx([count, 0.5 * y @ y, 7.0, 1.0])
+        users.store_segment(row)  # and so is the one that is stored
 
 
-def test_beliefs_leave_out_what_is_unlikely_but_never_somebody_new() -> None:
-    users = there()
-    row = users.welcome("ana", clock=0)
-    for clock in range(3):
-        users.models.found(clock)
-    weight = np.array([0.001, 0.9, UNLIKELY / 2, 0.09])
-    users.doubt_with(row, weight)
-    np.testing.assert_allclose(users.belief(row), [0.001, 0.9, 0.0, 0.09])
-    users.doubt_with(row, weight, unlikely=0.0)
-    np.testing.assert_allclose(users.belief(row), weight)
+def test_dropping_the_oldest_rewards_keeps_the_rest() -> None:
+    users = Users(DIM)
+    row = users.welcome("ana")
+    for y in range(4):
+        remember(users, row, float(y))
+    users.forget_before(row, 3)
+    assert rewards(users, row) == [3.0]
 
 
-def test_a_row_of_numbers_is_read_as_a_kernel_reads_it() -> None:
-    users = there()
-    row = users.welcome("ana", clock=0)
-    users.ledger[row] = np.arange(users.ledger.shape[1])
-    assert users.waiting[row] == kernels.atlas.WAITING
-    assert users.credited[row] == kernels.atlas.CREDITED
-    assert users.due[row] == kernels.atlas.DUE
-    assert users.score[row, 0] == kernels.atlas.SCORE
-    assert users.rewards[row, 0] == kernels.atlas.SCORE + DIM
-    assert users.contexts[row, 0, 0] == kernels.atlas.SCORE + DIM + LAG
-    assert users.contexts[row, -1, -1] == users.ledger.shape[1] - 1
-    models = users.models
-    models.tally[NEW] = np.arange(models.tally.shape[1])
-    parts = (models.count, models.evidence, models.checked, models.updates, models.visited)
-    assert [part[NEW] for part in (*parts, models.entry)] == list(range(6))
-
-
-def test_rows_stay_what_they_were_as_users_come() -> None:
-    users = there()
-    for name in range(50):
-        row = users.welcome(name, clock=0)
-        users.extend(row, np.full(DIM, float(name)), float(name))
-    assert [users.rewards[users.row[name], 0] for name in range(50)] == list(range(50))
-
-
-@pytest.mark.parametrize("visits", [1, 2, 5])
-def test_a_stranger_costs_less_than_two_kilobytes(visits: int) -> None:
-    policy, rng = Atlas(25, noise=0.1), np.random.default_rng(0)
-    names = list(range(300))
-    for _ in range(visits):
-        policy.learn_many(names, rng.normal(size=(300, 25)), rng.normal(size=300))
-    users = policy._tracker.users
-    beliefs = sum(ids.nbytes + weight.nbytes for ids, weight in users.doubts.values())
+def test_nothing_of_a_dismissed_user_is_left() -> None:
+    """Neither in the row nor in the memory, which others use next."""
+    users = Users(DIM)
+    row = users.welcome("ana")
+    for y in range(1, 30):
+        remember(users, row, float(y), span=16)
+    users.doubtful[row] = None
+    users.dismiss("ana")
     _, arrays = users.dump()
-    seats = users.seats.rows * (25 * 25 + 25 + 1) * 8
-    located = int((users.seat[:300] == NONE).sum())
-    assert seats == 0
-    assert located == 0
-    assert sum(array.nbytes for array in arrays.values()) + beliefs < 2048 * 300
+    assert not any(array.any() for array in arrays.values())
+    assert users.welcome("ben") == row
+    assert users.segment(row)[2][kernels.atlas.HELD] == 0.0
+
+
+def test_the_panel_is_a_uniform_sample_of_all_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 20 places, each tenth of 4,000 segments has about 2; Poisson(2) exceeds 8 with 0.02 %."""
+    monkeypatch.setattr(module, "PANEL", 20)
+    segments, left = Segments(1), []
+    for number in range(1, 4001):
+        unit = segments.lend(NONE)
+        segments.sums[unit, kernels.atlas.ENERGY] = number
+        out = segments.admit(unit, number)
+        if out != NONE:
+            left.append(out)
+            segments.give_back(out)
+    assert len(segments.panel) == len(set(segments.panel)) == 20
+    assert segments.rows <= 21  # rows are used again
+    tenths = Counter(int(n) // 401 for n in segments.sums[segments.panel, kernels.atlas.ENERGY])
+    assert max(tenths.values()) <= 8
+    assert len(tenths) >= 5
+
+
+def test_renaming_a_model_replaces_it_everywhere() -> None:
+    users = Users(DIM)
+    for name in "ab":
+        row = users.welcome(name)
+        users.home[row], users.before[row] = 3, 3
+        users.believe(row, 3)
+    users.rename(3, 2)
+    assert users.likely[:2, 0].tolist() == [2.0, 2.0]
+    assert users.home[:2].tolist() == users.before[:2].tolist() == [2.0, 2.0]
+    users.rename(2, NEW)  # the model is gone
+    assert users.likely[:2, 0].tolist() == [NEW, NEW]
+    assert users.home[:2].tolist() == users.before[:2].tolist() == [NONE, NONE]
+
+
+def test_members_are_the_sums_of_beliefs_of_users_in_doubt() -> None:
+    users = Users(DIM)
+    for name, chance in (("a", 0.75), ("b", 0.25), ("located", 1.0)):
+        row = users.welcome(name)
+        users.likely[row, :2], users.chance[row, :2] = (2, NEW), (chance, 1.0 - chance)
+        if name != "located":
+            users.doubtful[row] = None
+    assert users.members(4).tolist() == [1.0, 0.0, 1.0, 0.0]
+    assert users.in_doubt_about(2).tolist() == [users.row["a"]]
+    assert users.in_doubt_about(NEW).tolist() == [users.row["b"]]
+
+
+# Tastes
+
+
+def test_rows_of_models_are_used_again_and_ids_are_not() -> None:
+    tastes = Tastes(DIM)
+    first, second = tastes.found(clock=5), tastes.found(clock=6)
+    tastes.add(first, np.eye(DIM + 1), np.ones(DIM + 1), 3.0)
+    tastes.close(first)
+    again = tastes.found(clock=9)
+    assert (again, len(tastes), tastes.rows.tolist()) == (first, 2, [NEW, first, second])
+    assert [int(tastes.id[row]) for row in (second, again)] == [1, 2]
+    assert not tastes.precision[again].any()
+    assert tastes.count[again] == 0.0
+    assert tastes.founded[again] == 9
+
+
+def test_many_models_keep_their_contents_as_rows_grow() -> None:
+    tastes = Tastes(DIM)
+    for number in range(60):
+        row = tastes.found(clock=number)
+        tastes.add(row, number * np.eye(DIM + 1), np.full(DIM + 1, float(number)), float(number))
+    for row in tastes.rows[1:].tolist():
+        assert tastes.shift[row, 0] == tastes.count[row] == tastes.id[row]
+
+
+def test_what_was_added_to_a_model_can_be_taken_out() -> None:
+    tastes = Tastes(DIM)
+    row = tastes.found(clock=0)
+    for count in (5.0, -5.0):
+        tastes.add(row, 2.0 * np.eye(DIM + 1), np.ones(DIM + 1), count)
+    assert not tastes.precision[row].any()
+    assert not tastes.shift[row].any()
+    assert tastes.count[row] == 0.0
+
+
+def test_a_new_prior_makes_all_estimates_stale_until_they_are_refreshed() -> None:
+    tastes, population = Tastes(DIM), Population(DIM, noise=None, rewards=None)
+    row = tastes.found(clock=0)
+    tastes.add(row, np.eye(DIM + 1), np.ones(DIM + 1), 4.0)
+    tastes.refresh(population)
+    np.testing.assert_allclose(tastes.theta[row], 0.5)  # the prior is N(0, I)
+    population.precision, population.shift = 3.0 * np.eye(DIM + 1), np.zeros(DIM + 1)
+    tastes.invalidate()
+    assert tastes.stale[row] >= EVERYTHING
+    assert np.isnan(tastes.evidence[row])
+    tastes.refresh(population)
+    np.testing.assert_allclose(tastes.theta[row], 0.25)
+    np.testing.assert_allclose(tastes.covariance[NEW], np.eye(DIM + 1) / 3.0)

@@ -1,0 +1,435 @@
+"""Evidence of tastes: sums of observations under a normal prior (docs/theory.md §10.2).
+
+A taste is stored in *natural form*: its precision ``Λ = Σ zzᵀ/σ²`` and its shift ``η = Σ zy/σ²``
+over all observations that it holds, without the prior. The prior has the precision ``P`` and the
+shift ``Pμ``. Rows of the arrays are models; row 0 is always empty, which is a taste never met.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dyclu.kernels.compiling import compiled
+from dyclu.kernels.linalg import factorise, invert, times
+from dyclu.validation import FloatArray, Ids
+
+TALLY = ("count", "evidence", "stale", "slack", "users", "visited", "checked")
+COUNT, EVIDENCE, STALE, SLACK, USERS, VISITED, CHECKED = range(7)
+"""Columns of `tally`, one row per model: number of observations; ``log Z`` of its sums, NaN if it
+must be computed; observations that estimate and covariance do not contain yet; mean variance of its
+predictions; located users; when it was last used; its count when it was last compared."""
+
+IMPOSSIBLE = -1e300
+"""Log evidence where rounding has made a precision matrix indefinite."""
+
+NEGLIGIBLE = 1e-6
+"""Share of a segment in a model up to which the model counts as one without the segment."""
+
+UNLIKELY = 0.02
+"""Probability of a model, by that of the likeliest, up to which it is left out of the scores of
+arms; and largest share of a segment in a model that does not matter in a review."""
+
+TOLERATED = 0.02
+"""Share of its count by which a model may grow before its estimate is computed afresh."""
+
+
+@compiled
+def log_evidence(
+    precision: FloatArray,
+    shift: FloatArray,
+    prior_precision: FloatArray,
+    prior_shift: FloatArray,
+    weight: float,
+    gram: FloatArray,
+    moment: FloatArray,
+) -> float:
+    """Return ``½ηᵀΛ⁻¹η − ½ log det Λ`` of a model, the prior and ``weight`` times a segment.
+
+    The difference of two such values is the log evidence of what the one holds more than the other.
+    """
+    p = len(moment)
+    table = np.empty((p, p + 1))
+    for i in range(p):
+        row = table[i]
+        for j in range(p):
+            row[j] = precision[i, j] + prior_precision[i, j] + weight * gram[i, j]
+        row[p] = shift[i] + prior_shift[i] + weight * moment[i]
+    if not factorise(table):
+        return IMPOSSIBLE
+    total = 0.0
+    for i in range(p):
+        total += 0.5 * table[i, p] * table[i, p] - math.log(table[i, i])
+    return total
+
+
+@compiled
+def weigh(
+    precision: FloatArray,
+    shift: FloatArray,
+    tally: FloatArray,
+    rows: Ids,
+    prior_precision: FloatArray,
+    prior_shift: FloatArray,
+    gram: FloatArray,
+    moment: FloatArray,
+    scale: float,
+    own: FloatArray,
+    context: FloatArray,
+    evidence: FloatArray,
+    mean: FloatArray,
+    variance: FloatArray,
+) -> None:
+    """Set log evidence of a segment under each model, and the prediction for one context.
+
+    The segment has the sums ``scale · (gram, moment)``, and its share ``own[k]`` is part of model
+    `k`: the evidence is that of the segment given the model *without* this share. Mean and variance
+    are those of the expected reward of `context`, given the model and the whole segment.
+    """
+    p = len(moment)
+    table = np.empty((p, p + 2))
+    for q in range(len(rows)):
+        k = rows[q]
+        rest = (1.0 - own[k]) * scale
+        for i in range(p):
+            row = table[i]
+            for j in range(p):
+                row[j] = precision[k, i, j] + prior_precision[i, j] + rest * gram[i, j]
+            row[p] = shift[k, i] + prior_shift[i] + rest * moment[i]
+            row[p + 1] = context[i]
+        if not factorise(table):
+            evidence[q], mean[q], variance[q] = IMPOSSIBLE, 0.0, 0.0
+            continue
+        both, expected, spread = 0.0, 0.0, 0.0
+        for i in range(p):
+            row = table[i]
+            both += 0.5 * row[p] * row[p] - math.log(row[i])
+            expected += row[p] * row[p + 1]
+            spread += row[p + 1] * row[p + 1]
+        if own[k] > NEGLIGIBLE:
+            without = log_evidence(
+                precision[k], shift[k], prior_precision, prior_shift, -own[k] * scale, gram, moment
+            )
+        else:
+            if np.isnan(tally[k, EVIDENCE]):
+                tally[k, EVIDENCE] = log_evidence(
+                    precision[k], shift[k], prior_precision, prior_shift, 0.0, gram, moment
+                )
+            without = tally[k, EVIDENCE]
+        evidence[q], mean[q], variance[q] = both - without, expected, spread
+
+
+@compiled
+def contribute(
+    precision: FloatArray,
+    shift: FloatArray,
+    tally: FloatArray,
+    row: int,
+    share: float,
+    scale: float,
+    gram: FloatArray,
+    moment: FloatArray,
+    count: float,
+) -> None:
+    """Add ``share · scale · (gram, moment)`` to a model; row 0 stays empty."""
+    if row == 0 or share == 0.0:
+        return
+    weight = share * scale
+    for i in range(len(moment)):
+        line, other = precision[row, i], gram[i]
+        for j in range(len(moment)):
+            line[j] += weight * other[j]
+        shift[row, i] += weight * moment[i]
+    tally[row, COUNT] = max(tally[row, COUNT] + share * count, 0.0)
+    tally[row, EVIDENCE] = np.nan
+    tally[row, STALE] += abs(share) * max(count, 1.0)
+
+
+@compiled
+def refresh(
+    precision: FloatArray,
+    shift: FloatArray,
+    covariance: FloatArray,
+    theta: FloatArray,
+    tally: FloatArray,
+    row: int,
+    prior_precision: FloatArray,
+    prior_shift: FloatArray,
+    contexts: FloatArray,
+) -> None:
+    """Compute covariance and estimate of a model from its sums.
+
+    `contexts` is the mean of ``zzᵀ`` over the stream; the slack is the mean of ``zᵀVz``.
+    """
+    total, right = precision[row] + prior_precision, shift[row] + prior_shift
+    if invert(total, 0.0, covariance[row]):
+        times(covariance[row], right, theta[row])
+    tally[row, STALE] = 0.0
+    slack = 0.0
+    for i in range(len(right)):
+        for j in range(len(right)):
+            slack += covariance[row, i, j] * contexts[i, j]
+    tally[row, SLACK] = max(slack, 0.0)
+
+
+@compiled
+def refresh_stale(
+    precision: FloatArray,
+    shift: FloatArray,
+    covariance: FloatArray,
+    theta: FloatArray,
+    tally: FloatArray,
+    rows: Ids,
+    prior_precision: FloatArray,
+    prior_shift: FloatArray,
+    contexts: FloatArray,
+    home: int,
+) -> None:
+    """Compute afresh the models whose sums have grown noticeably, and `home` if it has at all."""
+    for k in rows:
+        stale = tally[k, STALE]
+        if stale > TOLERATED * tally[k, COUNT] or (k == home and stale > 0.0):
+            refresh(
+                precision, shift, covariance, theta, tally, k, prior_precision, prior_shift,
+                contexts,
+            )  # fmt: skip
+
+
+@compiled
+def estimate_without(
+    precision: FloatArray,
+    shift: FloatArray,
+    rows: Ids,
+    prior_precision: FloatArray,
+    prior_shift: FloatArray,
+    gram: FloatArray,
+    moment: FloatArray,
+    scale: float,
+    own: FloatArray,
+    theta: FloatArray,
+) -> None:
+    """Set the estimates of models that hold a noticeable share of a segment to those without it."""
+    p = len(moment)
+    table = np.empty((p, p + 1))
+    for k in rows:
+        if k == 0 or own[k] <= UNLIKELY:
+            continue
+        weight = own[k] * scale
+        for i in range(p):
+            for j in range(p):
+                table[i, j] = precision[k, i, j] + prior_precision[i, j] - weight * gram[i, j]
+            table[i, p] = shift[k, i] + prior_shift[i] - weight * moment[i]
+        if factorise(table):
+            back_substitute(table, theta[k])
+
+
+@compiled
+def back_substitute(table: FloatArray, out: FloatArray) -> None:
+    """Set `out` to ``U⁻¹r`` of a factorised table ``(U | r …)``."""
+    p = len(table)
+    for i in range(p - 1, -1, -1):
+        out[i] = table[i, p]
+        for j in range(i + 1, p):
+            out[i] -= table[i, j] * out[j]
+        out[i] /= table[i, i]
+
+
+@compiled
+def score_in_doubt(
+    precision: FloatArray,
+    shift: FloatArray,
+    rows: Ids,
+    prior_precision: FloatArray,
+    prior_shift: FloatArray,
+    gram: FloatArray,
+    moment: FloatArray,
+    scale: float,
+    belief: FloatArray,
+    suspect: int,
+    suspicion: float,
+    arms: FloatArray,
+    theta: FloatArray,
+    mean: FloatArray,
+    variance: FloatArray,
+) -> None:
+    """Set mean and variance of the arms' expected rewards for a user in doubt.
+
+    These are the moments of a mixture: every model with the user's segment, weighted by the belief,
+    and the model `suspect` without it, with the weight `suspicion`: the user may have changed.
+    The belief is also the share of the segment that a model holds already; the arms have no column
+    for the intercept. `theta` is set to the mixture's mean parameter.
+    """
+    p, n, total = len(moment), len(arms), 0.0
+    table = np.empty((p, p + 1 + n))
+    back = np.empty(p)
+    mean[:] = 0.0
+    variance[:] = 0.0
+    theta[:] = 0.0
+    most = suspicion
+    for k in rows:
+        most = max(most, (1.0 - suspicion) * belief[k])
+    for q in range(len(rows) + 1):
+        k, weight, rest = suspect, suspicion, -belief[suspect] * scale
+        if q < len(rows):
+            k = rows[q]
+            weight, rest = (1.0 - suspicion) * belief[k], (1.0 - belief[k]) * scale
+        if weight <= UNLIKELY * most:
+            continue
+        if k == 0:
+            rest = scale if q < len(rows) else 0.0
+        for i in range(p):
+            row = table[i]
+            for j in range(p):
+                row[j] = precision[k, i, j] + prior_precision[i, j] + rest * gram[i, j]
+            row[p] = shift[k, i] + prior_shift[i] + rest * moment[i]
+            for a in range(n):
+                row[p + 1 + a] = arms[a, i] if i < p - 1 else 1.0
+        if not factorise(table):
+            continue
+        total += weight
+        for a in range(n):
+            expected, spread = 0.0, 0.0
+            for i in range(p):
+                row = table[i]
+                expected += row[p] * row[p + 1 + a]
+                spread += row[p + 1 + a] * row[p + 1 + a]
+            mean[a] += weight * expected
+            variance[a] += weight * (spread + expected * expected)
+        back_substitute(table, back)
+        for i in range(p):
+            theta[i] += weight * back[i]
+    if total == 0.0:
+        return
+    for i in range(p):
+        theta[i] /= total
+    for a in range(n):
+        mean[a] /= total
+        variance[a] = max(variance[a] / total - mean[a] * mean[a], 0.0)
+
+
+@compiled
+def score_located(
+    theta: FloatArray,
+    covariance: FloatArray,
+    arms: FloatArray,
+    mean: FloatArray,
+    variance: FloatArray,
+) -> None:
+    """Set mean and variance of the arms' expected rewards by one model."""
+    p = len(theta)
+    context, column = np.empty(p), np.empty(p)
+    context[p - 1] = 1.0
+    for a in range(len(arms)):
+        context[: p - 1] = arms[a]
+        times(covariance, context, column)
+        expected, spread = 0.0, 0.0
+        for i in range(p):
+            expected += theta[i] * context[i]
+            spread += column[i] * context[i]
+        mean[a], variance[a] = expected, max(spread, 0.0)
+
+
+@compiled
+def best_partner(
+    precision: FloatArray,
+    shift: FloatArray,
+    tally: FloatArray,
+    rows: Ids,
+    prior_precision: FloatArray,
+    prior_shift: FloatArray,
+    row: int,
+    members: FloatArray,
+    prudence: float,
+) -> tuple[int, float]:
+    """Return the model that a model should be merged with, and the gain in log evidence.
+
+    The gain counts `prudence` times what the members' places cost: with ``a`` and ``b`` segments in
+    two models, ``(a+b) log(a+b) − a log a − b log b`` (docs/theory.md §10.6).
+    """
+    zero = 0.0
+    empty, nothing = np.zeros_like(prior_precision), np.zeros_like(prior_shift)
+    best, partner = 0.0, -1
+    for k in rows:
+        if np.isnan(tally[k, EVIDENCE]):
+            tally[k, EVIDENCE] = log_evidence(
+                precision[k], shift[k], prior_precision, prior_shift, zero, empty, nothing
+            )
+    for k in rows:
+        if k in (0, row):
+            continue
+        gain = log_evidence(
+            precision[row], shift[row], prior_precision, prior_shift, 1.0, precision[k], shift[k]
+        )
+        gain += tally[0, EVIDENCE] - tally[row, EVIDENCE] - tally[k, EVIDENCE]
+        a, b = members[row], members[k]
+        gain += prudence * (xlogx(a + b) - xlogx(a) - xlogx(b))
+        if gain > best:
+            best, partner = gain, k
+    return partner, best
+
+
+@compiled
+def xlogx(x: float) -> float:
+    """Return ``x log x``, which is 0 at 0."""
+    return x * math.log(x) if x > 0.0 else 0.0
+
+
+@compiled
+def group(
+    precision: FloatArray,
+    shift: FloatArray,
+    prior_precision: FloatArray,
+    prior_shift: FloatArray,
+    empty: float,
+    label: Ids,
+) -> float:
+    """Merge segments, best pair first, while that raises the evidence; return the log evidence.
+
+    Overwrites the sums of segments by those of groups. ``label[i]`` becomes the number of the
+    segment that stands for the group of segment `i`. `empty` is `log_evidence` of the prior alone.
+    """
+    n = len(label)
+    known, gain = np.empty(n), np.full((n, n), IMPOSSIBLE)
+    alive = np.ones(n, np.bool_)
+    for i in range(n):
+        label[i] = i
+        known[i] = (
+            log_evidence(
+                precision[i], shift[i], prior_precision, prior_shift, 0.0, precision[i], shift[i]
+            )
+            - empty
+        )
+        for j in range(i):
+            both = log_evidence(
+                precision[i], shift[i], prior_precision, prior_shift, 1.0, precision[j], shift[j]
+            )
+            gain[i, j] = both - empty - known[i] - known[j]
+    while True:
+        best, first, second = 0.0, -1, -1
+        for i in range(n):
+            if alive[i]:
+                for j in range(i):
+                    if alive[j] and gain[i, j] > best:
+                        best, first, second = gain[i, j], i, j
+        if first < 0:
+            break
+        known[second] += known[first] + best
+        precision[second] += precision[first]
+        shift[second] += shift[first]
+        alive[first] = False
+        for i in range(n):
+            if label[i] == first:
+                label[i] = second
+        for j in range(n):
+            if alive[j] and j != second:
+                both = log_evidence(
+                    precision[second], shift[second], prior_precision, prior_shift, 1.0,
+                    precision[j], shift[j],
+                )  # fmt: skip
+                gain[max(j, second), min(j, second)] = both - empty - known[second] - known[j]
+    total = 0.0
+    for i in range(n):
+        if alive[i]:
+            total += known[i]
+    return total

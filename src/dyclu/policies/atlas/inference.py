@@ -1,0 +1,313 @@
+"""`Inference`: what one reward does, from belief to change (docs/theory.md §10.3 and §10.5)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dyclu import kernels
+from dyclu.policies.atlas.tastes import NEW, Tastes
+from dyclu.policies.atlas.users import IN_DOUBT, LOCATED, NONE, Users
+from dyclu.policies.common.population import LEAST_SPAN, Population
+from dyclu.validation import FloatArray, User
+
+CERTAIN = 0.99
+"""Probability of a model from which on a user is located there."""
+
+UNCHANGED = 0.1
+"""Probability of no change below which a segment ends."""
+
+FEW = 3
+"""Least rewards of a segment after which a user is located."""
+
+ESTABLISHED = 2.0
+"""Observations of others per parameter that a model needs before a user is located there; or of
+the user alone, to found one."""
+
+LONG = 16
+"""Span from which on users are reviewed at regular intervals, `REVIEWS` times per span."""
+
+REVIEWS = 16
+
+
+class Step(NamedTuple):
+    """What a reward did.
+
+    Attributes
+    ----------
+    surprised : bool
+        Whether the reward was far from what was expected.
+    before, after : int
+        Rows of the models before and after a change; `NONE` if no change was found.
+    age : int
+        How many rewards of the user came since the change.
+    certainty : float
+        Probability of the model after the change.
+    """
+
+    surprised: bool = False
+    before: int = NONE
+    after: int = NONE
+    age: int = 0
+    certainty: float = 0.0
+
+
+class Inference:
+    """Users, tastes and population, and the steps that a reward takes through them."""
+
+    def __init__(self, dim: int, *, noise: float | None, rewards: str | None) -> None:
+        self.dim = dim
+        self.population = Population(dim, noise=noise, rewards=rewards)
+        self.tastes, self.users = Tastes(dim), Users(dim)
+
+    def learn(self, user: User, x: FloatArray, y: float) -> Step:
+        """Learn from one reward."""
+        population, users = self.population, self.users
+        population.record(x, y)
+        if population.clock == 1:
+            population.begin()
+            self.tastes.invalidate()
+        row = users.row.get(user, NONE)
+        if row == NONE:
+            row = users.welcome(user)
+            self.open_segment(row)
+        users.rewards[row] += 1.0
+        if users.status[row] == LOCATED:
+            return self._learn_located(row, x, y)
+        return self._learn_in_doubt(row, x, y)
+
+    def _learn_in_doubt(self, row: int, x: FloatArray, y: float) -> Step:
+        tastes, users, population = self.tastes, self.users, self.population
+        if users.unit[row] == NONE and users.length[row] >= LEAST_SPAN:
+            users.store_segment(row)
+        block = users.roomy_memory(row, population.span)
+        gram, moment, sums = users.segment(row)
+        surprised = kernels.atlas.learn_in_doubt(
+            tastes.precision, tastes.shift, tastes.tally, tastes.rows, population.precision,
+            population.shift, gram, moment, sums, users.ledger[row], block, population.stream, x, y,
+        )  # fmt: skip
+        users.holding[row] = sums[kernels.atlas.SCALE]
+        age = self._review(row) if self._is_due(row, 1) else 0
+        return self.settle(row, surprised, age)
+
+    def _learn_located(self, row: int, x: FloatArray, y: float) -> Step:
+        tastes, users, population = self.tastes, self.users, self.population
+        block = users.roomy_memory(row, population.span)
+        surprised, suspicious, weight = kernels.atlas.learn_located(
+            tastes.precision, tastes.shift, tastes.covariance, tastes.theta, tastes.tally,
+            tastes.rows, population.precision, population.shift, population.contexts,
+            users.ledger[row], block, population.stream, x, y,
+        )  # fmt: skip
+        if users.unit[row] != NONE:
+            kernels.atlas.add_to_segment(*users.segment(row), x, y, weight)
+        due = suspicious if population.span < LONG else self._is_due(row, LEAST_SPAN)
+        age = self._review(row) if due or (suspicious and users.chance[row, 0] < 0.5) else 0
+        return self.settle(row, surprised, age) if age else Step(surprised)
+
+    def _is_due(self, row: int, least: int) -> bool:
+        every = max(least, self.population.span // REVIEWS)
+        return int(self.users.rewards[row]) % every == 0
+
+    # Segments begin and end
+
+    def open_segment(self, row: int) -> None:
+        """Begin a segment: the user is in doubt, and believes in a taste never met."""
+        users, population = self.users, self.population
+        users.status[row], users.home[row], users.unit[row] = IN_DOUBT, NONE, NONE
+        users.since[row] = population.clock
+        users.holding[row] = 1.0 / kernels.atlas.user_variance(users.ledger[row], population.stream)
+        users.suspect[row], users.suspicion[row] = NEW, 0.0
+        users.believe(row, NEW)
+        users.doubtful[row] = None
+        population.segments += 1
+        users.store_segment(row)
+        unit = int(users.unit[row])
+        left = users.segments.admit(unit, population.segments)
+        if left == unit:
+            users.unit[row] = NONE
+            users.segments.give_back(unit)
+        elif left != NONE:
+            self._leave_panel(left)
+
+    def _leave_panel(self, unit: int) -> None:
+        """Give back the sums of a segment that has left the panel, unless its user needs them."""
+        owner = int(self.users.segments.owner[unit])
+        if owner >= 0 and self.users.status[owner] == IN_DOUBT:
+            return
+        if owner >= 0:
+            self.users.unit[owner] = NONE
+        self.users.segments.give_back(unit)
+
+    def _review(self, row: int) -> int:
+        """End the user's segment if they have probably changed; return how many rewards ago."""
+        tastes, users, population = self.tastes, self.users, self.population
+        length = int(users.length[row])
+        located = users.status[row] == LOCATED
+        first = 0
+        if not located and users.segment(row)[2][kernels.atlas.HELD] <= length:
+            first = 1
+        if length <= first:
+            return 0
+        theta = tastes.theta if located else self._estimates_without(row)
+        unchanged, cut = kernels.atlas.review(
+            theta, tastes.tally, tastes.rows, population.covariance,
+            population.mean, users.ledger[row], users.memory(row), population.stream, first,
+        )  # fmt: skip
+        if unchanged >= UNCHANGED:
+            return 0
+        self._split(row, cut)
+        return length - cut
+
+    def _estimates_without(self, row: int) -> FloatArray:
+        """Return the models' estimates without the share that a user in doubt has in them."""
+        tastes, users, population = self.tastes, self.users, self.population
+        gram, moment, sums = users.segment(row)
+        own = np.empty(int(tastes.rows[-1]) + 1)
+        kernels.atlas.load_belief(users.ledger[row], own)
+        theta = tastes.theta.copy()
+        kernels.tastes.estimate_without(
+            tastes.precision, tastes.shift, tastes.rows, population.precision, population.shift,
+            gram, moment, float(sums[kernels.atlas.SCALE]), own, theta,
+        )  # fmt: skip
+        return theta
+
+    def _split(self, row: int, cut: int) -> None:
+        """End a segment before the memory's reward `cut`; the rest begins a new one."""
+        tastes, users, population = self.tastes, self.users, self.population
+        kernel, length = kernels.atlas, int(users.length[row])
+        block = users.memory(row)
+        gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
+        if users.status[row] == LOCATED:
+            home = int(users.home[row])
+            kernel.sum_memory(block, cut, length, kernel.CREDIT, gram, moment)
+            tastes.add(home, gram, moment, -self._credited(row, cut))
+            tastes.users[home] -= 1.0
+            gram[:], moment[:] = 0.0, 0.0
+        else:
+            self._share_out(row, -1.0)
+        energy = kernel.sum_memory(block, cut, length, kernel.WEIGHT, gram, moment)
+        if users.unit[row] != NONE or users.status[row] == IN_DOUBT:
+            held, pull, sums = users.segment(row)
+            held -= gram
+            pull -= moment
+            sums[kernel.HELD] -= length - cut
+            sums[kernel.ENERGY] -= energy
+            if users.status[row] == IN_DOUBT:
+                kernel.share_out(
+                    tastes.precision, tastes.shift, tastes.tally, users.ledger[row], 1.0, sums,
+                    held, pull,
+                )  # fmt: skip
+        self._close_segment(row)
+        noise = kernel.user_variance(users.ledger[row], population.stream)
+        kernel.reweigh(
+            block, cut, length, population.covariance, population.mean, noise, population.stream
+        )
+        gram[:], moment[:] = 0.0, 0.0
+        energy = kernel.sum_memory(block, cut, length, kernel.WEIGHT, gram, moment)
+        users.forget_before(row, cut)
+        self.open_segment(row)
+        if users.unit[row] == NONE and length - cut > LEAST_SPAN:
+            users.unit[row] = users.segments.lend(row)
+            sums = users.segments.sums[int(users.unit[row])]
+            sums[kernel.SCALE] = users.holding[row]
+        if users.unit[row] != NONE:
+            held, pull, sums = users.segment(row)
+            held[:], pull[:] = gram, moment
+            sums[kernel.HELD], sums[kernel.ENERGY] = length - cut, energy
+            sums[kernel.RATIO] = 1.0 / (users.holding[row] * population.noise)
+        self.place(row)
+        tastes.refresh(population)
+        kernel.restart(
+            tastes.precision, tastes.shift, tastes.theta, tastes.tally, tastes.rows,
+            population.covariance, population.mean, users.ledger[row], users.memory(row),
+            population.stream,
+        )  # fmt: skip
+
+    def _credited(self, row: int, first: int) -> float:
+        """Return as how many observations the home model counts the memory's rewards."""
+        users, kernel = self.users, kernels.atlas
+        block = users.memory(row)[first : int(users.length[row])]
+        noise = kernel.user_variance(users.ledger[row], self.population.stream)
+        shares = noise * block[:, self.dim + kernel.CREDIT] / block[:, self.dim + kernel.WEIGHT]
+        return float(np.minimum(shares, 1.0).sum())
+
+    def _close_segment(self, row: int) -> None:
+        unit = int(self.users.unit[row])
+        if unit != NONE:
+            self.users.segments.give_back(unit)
+        self.users.unit[row] = NONE
+
+    def _share_out(self, row: int, sign: float) -> None:
+        """Add the segment of a user in doubt to the models, or take it out."""
+        tastes, users = self.tastes, self.users
+        gram, moment, sums = users.segment(row)
+        kernels.atlas.share_out(
+            tastes.precision, tastes.shift, tastes.tally, users.ledger[row], sign, sums, gram,
+            moment,
+        )  # fmt: skip
+
+    def place(self, row: int, banned: int = NONE) -> FloatArray:
+        """Compute the belief of a user in doubt anew; return the log evidence by model."""
+        tastes, users, population = self.tastes, self.users, self.population
+        gram, moment, sums = users.segment(row)
+        evidence = np.empty(len(tastes.rows))
+        kernels.atlas.place(
+            tastes.precision, tastes.shift, tastes.tally, tastes.rows, population.precision,
+            population.shift, gram, moment, sums, users.ledger[row], banned, evidence,
+        )  # fmt: skip
+        return evidence
+
+    # Users are located
+
+    def settle(self, row: int, surprised: bool = False, age: int = 0) -> Step:
+        """Locate a user in doubt if that is certain; return what happened."""
+        tastes, users, population = self.tastes, self.users, self.population
+        chance, model = float(users.chance[row, 0]), int(users.likely[row, 0])
+        if users.status[row] == LOCATED or chance < CERTAIN:
+            return Step(surprised)
+        _, _, sums = users.segment(row)
+        held = sums[kernels.atlas.HELD]
+        others = held if model == NEW else tastes.count[model] - chance * held
+        if held < FEW or others < ESTABLISHED * (self.dim + 1):
+            return Step(surprised)
+        self._share_out(row, -1.0)
+        if model == NEW:
+            model = tastes.found(population.clock)
+        users.believe(row, model)
+        self._share_out(row, 1.0)
+        before = int(users.before[row])
+        self._locate(row, model)
+        if before in (NONE, model):
+            return Step(surprised)
+        population.note_change()
+        return Step(surprised, before, model, age or int(users.length[row]), chance)
+
+    def _locate(self, row: int, model: int) -> None:
+        """Make a user in doubt a located one; the model keeps what it holds of them."""
+        tastes, users = self.tastes, self.users
+        kernel, length = kernels.atlas, int(users.length[row])
+        block, scale = users.memory(row), users.holding[row]
+        block[:length, self.dim + kernel.CREDIT] = scale * block[:length, self.dim + kernel.WEIGHT]
+        users.status[row], users.home[row], users.before[row] = LOCATED, model, model
+        users.since[row] = self.population.clock
+        users.doubtful.pop(row)
+        tastes.users[model] += 1.0
+        tastes.visited[model] = self.population.clock
+        unit = int(users.unit[row])
+        if unit != NONE and unit not in users.segments.panel:
+            self._close_segment(row)
+        tastes.refresh(self.population, model)
+
+    def forget(self, row: int) -> None:
+        """Take a user out of the models, as far as what is kept of them tells."""
+        tastes, users = self.tastes, self.users
+        if users.status[row] == IN_DOUBT:
+            self._share_out(row, -1.0)
+            return
+        home = int(users.home[row])
+        gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
+        length = int(users.length[row])
+        kernels.atlas.sum_memory(users.memory(row), 0, length, kernels.atlas.CREDIT, gram, moment)
+        tastes.add(home, gram, moment, -self._credited(row, 0))
+        tastes.users[home] -= 1.0

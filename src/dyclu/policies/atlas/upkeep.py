@@ -1,0 +1,346 @@
+"""`Upkeep`: what concerns many users or models, in slices, one per reward (docs/theory.md §10.6).
+
+When the stream has grown by 5 %, the prior is learnt again. After that, users in doubt are placed
+anew, a few per reward; then every model that has grown is compared with the others, one per reward;
+last, one group of doubtful segments is grouped afresh.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dyclu import kernels
+from dyclu.policies.atlas.inference import ESTABLISHED, Inference
+from dyclu.policies.atlas.tastes import NEW
+from dyclu.policies.atlas.users import LOCATED, NONE
+from dyclu.policies.common.population import GROWTH
+from dyclu.validation import FloatArray, Ids
+
+PLACED = 16
+"""Users in doubt who are placed anew per reward."""
+
+COMPARED = 64
+"""Pairs of models that are compared per reward, at least one model with all others."""
+
+SWEEP = 256
+"""Most users in doubt who are placed anew between two estimates of the prior."""
+
+GROUPED = 40
+"""Most segments that are grouped at once."""
+
+GROUPINGS = 1
+"""Most models whose segments are grouped afresh between two estimates of the prior."""
+
+GROWN = 1.1
+"""Factor by which a model grows before it is compared with the others again."""
+
+PRUDENCE = 0.25
+"""Weight of what the members' places cost when models are merged or split."""
+
+ROUNDING = 1e-6
+"""Gain in log evidence that may be rounding: the groups are the same as before."""
+
+COMPARED_USERS = 400
+"""Most users whose noise is compared."""
+
+MOST_MODELS = 1000
+"""Most models; of those without users, the one left alone longest is removed."""
+
+IDLE, PLACING, MERGING, GROUPING = range(4)
+
+
+class Upkeep:
+    """The agenda of slices.
+
+    Attributes
+    ----------
+    phase : int
+        What is done next: `IDLE`, `PLACING`, `MERGING` or `GROUPING`.
+    queue : list of int
+        Rows of users or models that are left to do.
+    turn : int
+        Which model's segments are grouped next.
+    worth : dict of int to float
+        By row of a model, the log evidence that its segments would have elsewhere.
+    """
+
+    def __init__(self, inference: Inference) -> None:
+        self.inference = inference
+        self.phase, self.turn, self.left = IDLE, 0, 0
+        self.queue: list[int] = []
+        self.worth: dict[int, float] = {}
+        self.held: dict[int, float] = {}
+
+    def step(self) -> None:
+        """Do the slice that is due after a reward."""
+        population = self.inference.population
+        if self.phase == IDLE:
+            if population.clock >= population.due:
+                self._learn_prior()
+        elif self.phase == PLACING:
+            self._place_some()
+        elif self.phase == MERGING:
+            self._merge_some()
+        else:
+            self._group()
+            self.left -= 1
+            if self.left <= 0:
+                self._tidy()
+                self.phase = IDLE
+
+    def _learn_prior(self) -> None:
+        population, users = self.inference.population, self.inference.users
+        population.due = max(population.clock + 1.0, GROWTH * population.clock)
+        segments = users.segments
+        rows = [row for row in segments.panel if segments.sums[row, kernels.atlas.HELD] > 0.0]
+        if not rows:
+            return
+        population.learn(segments.gram[rows], segments.moment[rows], segments.sums[rows])
+        n = min(users.rows, COMPARED_USERS)
+        population.compare_users(users.noise_sum[:n], users.noise_weight[:n])
+        population.set_span()
+        self.inference.tastes.invalidate()
+        self.inference.tastes.refresh(population)
+        self.queue = list(users.doubtful)[:SWEEP]
+        self.worth, self.held = {}, {}
+        self.left = min(GROUPINGS, max(len(self.inference.tastes), 1))
+        self.phase = PLACING
+
+    def _place_some(self) -> None:
+        """Place a few users in doubt anew; those who are placed go to the end of the line."""
+        inference, users = self.inference, self.inference.users
+        for row in self.queue[:PLACED]:
+            if row in users.doubtful:
+                del users.doubtful[row]
+                users.doubtful[row] = None
+                self._note_worth(row, inference.place(row))
+                inference.settle(row)
+        del self.queue[:PLACED]
+        if not self.queue:
+            self._dissolve()
+            tastes = inference.tastes
+            self.queue = [
+                int(row)
+                for row in tastes.rows[1:]
+                if tastes.count[row] > GROWN * tastes.checked[row]
+            ]
+            self.phase = MERGING
+
+    def _note_worth(self, row: int, evidence: FloatArray) -> None:
+        """Note what a segment would be worth if each model that it belongs to did not exist."""
+        users, rows = self.inference.users, self.inference.tastes.rows
+        held = users.segment(row)[2][kernels.atlas.HELD]
+        for model, chance in zip(
+            users.likely[row].astype(int).tolist(), users.chance[row].tolist(), strict=True
+        ):
+            if model != NEW and chance > 0.01:
+                others = evidence[rows != model]
+                most = others.max()
+                elsewhere = most + np.log(np.exp(others - most).sum())
+                self.worth[model] = self.worth.get(model, 0.0) + chance * float(elsewhere)
+                self.held[model] = self.held.get(model, 0.0) + chance * float(held)
+
+    def _dissolve(self) -> None:
+        """Remove the model whose segments gain most by belonging elsewhere, if there is one."""
+        tastes, best, worst = self.inference.tastes, 0.0, NONE
+        for model, worth in self.worth.items():
+            whole = tastes.count[model] <= 1.1 * self.held[model] + 1.0
+            if model in tastes.rows and not tastes.users[model] and whole:
+                gain = worth - (self._evidence(model) - self._evidence(NEW))
+                if gain > best:
+                    best, worst = gain, model
+        if worst != NONE:
+            self._empty(worst)
+            self._close(worst)
+
+    def _empty(self, model: int) -> None:
+        """Place all users in doubt who believe in a model elsewhere."""
+        users = self.inference.users
+        for row in list(users.doubtful):
+            if (users.chance[row][users.likely[row] == model] > 0.0).any():
+                self.inference.place(row, banned=model)
+
+    def _evidence(self, row: int) -> float:
+        tastes, population = self.inference.tastes, self.inference.population
+        if np.isnan(tastes.evidence[row]):
+            tastes.evidence[row] = kernels.tastes.log_evidence(
+                tastes.precision[row], tastes.shift[row], population.precision, population.shift,
+                0.0, tastes.precision[row], tastes.shift[row],
+            )  # fmt: skip
+        return float(tastes.evidence[row])
+
+    def _members(self) -> FloatArray:
+        """Return how many segments, or shares of them, each model has."""
+        tastes, users = self.inference.tastes, self.inference.users
+        room = int(tastes.rows[-1]) + 1
+        return tastes.users[:room] + users.members(room)
+
+    def _merge_some(self) -> None:
+        for _ in range(max(1, COMPARED // (len(self.inference.tastes) + 1))):
+            if self.phase == MERGING:
+                self._merge_one()
+
+    def _merge_one(self) -> None:
+        """Compare one model with the others, and merge it if that raises the evidence."""
+        tastes, population = self.inference.tastes, self.inference.population
+        row = self.queue.pop() if self.queue else NONE
+        if not self.queue:
+            self.phase = GROUPING
+        if row not in tastes.rows:
+            return
+        tastes.checked[row] = tastes.count[row]
+        partner, _ = kernels.tastes.best_partner(
+            tastes.precision, tastes.shift, tastes.tally, tastes.rows, population.precision,
+            population.shift, row, self._members(), PRUDENCE,
+        )  # fmt: skip
+        if partner != NONE:
+            into, other = (row, partner) if tastes.id[row] < tastes.id[partner] else (partner, row)
+            self._merge(into, other)
+
+    def _merge(self, into: int, other: int) -> None:
+        tastes, users = self.inference.tastes, self.inference.users
+        tastes.add(into, tastes.precision[other], tastes.shift[other], tastes.count[other])
+        tastes.users[into] += tastes.users[other]
+        tastes.visited[into] = max(tastes.visited[into], tastes.visited[other])
+        tastes.checked[into] = 0.0
+        users.rename(other, into)
+        tastes.close(other)
+        tastes.refresh(self.inference.population)
+        self.queue.append(into)
+        self.phase = MERGING
+
+    def _close(self, row: int) -> None:
+        self.inference.users.rename(row, NEW)
+        self.inference.tastes.close(row)
+
+    def _group(self) -> None:
+        """Group the segments of one model, and those of no model, from scratch.
+
+        The new groups replace the old ones if their evidence is larger, places included.
+        """
+        tastes, users = self.inference.tastes, self.inference.users
+        model = NEW
+        members: Ids = np.empty(0, np.intp)
+        if len(tastes):
+            self.turn += 1
+            model = int(tastes.rows[1 + self.turn % len(tastes)])
+            members = users.in_doubt_about(model)
+        pool = np.concatenate([users.in_doubt_about(NEW), members])
+        held = np.array([users.segment(int(row))[2][kernels.atlas.HELD] for row in pool])
+        pool = pool[np.argsort(-held, kind="stable")][:GROUPED]
+        pool = pool[[users.segment(int(row))[2][kernels.atlas.HELD] >= 2.0 for row in pool]]
+        if len(pool) > 1:
+            self._regroup(pool, model, set(members.tolist()))
+
+    def _regroup(self, pool: Ids, model: int, members: set[int]) -> None:
+        tastes, users, population = (
+            self.inference.tastes, self.inference.users, self.inference.population,
+        )  # fmt: skip
+        sums = [users.segment(int(row)) for row in pool]
+        scales = [own[kernels.atlas.SCALE] for _, _, own in sums]
+        precision = np.array([s * gram for s, (gram, _, _) in zip(scales, sums, strict=True)])
+        shift = np.array([s * moment for s, (_, moment, _) in zip(scales, sums, strict=True)])
+        inside = np.array([int(row) in members for row in pool])
+        empty = self._evidence(NEW)
+
+        def evidence(total: FloatArray, pull: FloatArray) -> float:
+            value = kernels.tastes.log_evidence(
+                total, pull, population.precision, population.shift, 0.0, total, pull
+            )
+            return float(value) - empty
+
+        before = sum(evidence(precision[i], shift[i]) for i in np.flatnonzero(~inside).tolist())
+        rest = NONE
+        others = 0.0
+        if inside.any():
+            chance = np.array(
+                [users.chance[row][users.likely[row] == model].sum() for row in pool[inside]]
+            )
+            share = chance[:, None]
+            left = tastes.precision[model] - (share[:, :, None] * precision[inside]).sum(axis=0)
+            pull = tastes.shift[model] - (share * shift[inside]).sum(axis=0)
+            held = np.array([own[kernels.atlas.HELD] for _, _, own in sums])[inside]
+            before += evidence(
+                left + precision[inside].sum(axis=0), pull + shift[inside].sum(axis=0)
+            )
+            others = self._members()[model] - inside.sum()
+            if tastes.count[model] - chance @ held > 1.0:
+                rest = len(pool)
+                precision = np.concatenate([precision, left[None]])
+                shift = np.concatenate([shift, pull[None]])
+        label = np.empty(len(precision), np.intp)
+        after = kernels.tastes.group(
+            precision, shift, population.precision, population.shift, empty, label
+        )
+        groups = [np.flatnonzero(label == name) for name in np.unique(label)]
+        gain = after - before - PRUDENCE * self._places(groups, rest, others, inside)
+        if inside.any() and gain <= ROUNDING:
+            return
+        if not inside.any() and all(len(group) < 2 for group in groups):
+            return
+        stays = max(groups, key=len) if rest == NONE else next(g for g in groups if rest in g)
+        for group in groups:
+            if model != NEW and group is stays:
+                target = model
+            elif len(group) > 1:
+                target = tastes.found(population.clock)
+            else:
+                target = NEW
+            for i in group.tolist():
+                if i != rest:
+                    self._assign(int(pool[i]), target)
+        tastes.refresh(population)
+
+    @staticmethod
+    def _places(groups: list[Ids], rest: int, others: float, inside: Any) -> float:
+        """Return what more the places in these groups cost than those in one model."""
+        sizes = [
+            len(group) - 1 + max(others, 0.0) if rest in group else float(len(group))
+            for group in groups
+        ]
+        whole = float(inside.sum()) + max(others, 0.0)
+        xlogx = kernels.tastes.xlogx
+        return xlogx(max(whole, 1.0)) - sum(xlogx(max(size, 1.0)) for size in sizes)
+
+    def _assign(self, row: int, model: int) -> None:
+        """Make a user in doubt certain of a model."""
+        inference = self.inference
+        inference._share_out(row, -1.0)
+        inference.users.believe(row, model)
+        inference._share_out(row, 1.0)
+
+    def _tidy(self) -> None:
+        """Remove models that nobody is on and that hold little, and unused ones if too many."""
+        tastes, users = self.inference.tastes, self.inference.users
+        members = self._members()
+        for row in tastes.rows[1:].tolist():
+            little = tastes.count[row] < ESTABLISHED * (self.inference.dim + 1)
+            if not tastes.users[row] and members[row] < 0.5 and little:
+                self._empty(row)
+                self._close(row)
+        if len(tastes) > MOST_MODELS:
+            unused = [row for row in tastes.rows[1:].tolist() if members[row] < 0.5]
+            if unused:
+                row = min(unused, key=lambda row: tastes.visited[row])
+                self._empty(row)
+                self._close(row)
+        assert not (users.home[: users.rows][users.status[: users.rows] == LOCATED] == NONE).any()
+
+    def dump(self) -> dict[str, Any]:
+        """Return the state, as JSON holds it."""
+        return {
+            "phase": self.phase,
+            "turn": self.turn,
+            "left": self.left,
+            "queue": self.queue,
+            "worth": list(self.worth.items()),
+            "held": list(self.held.items()),
+        }
+
+    def fill(self, state: dict[str, Any]) -> None:
+        """Restore what `dump` returned."""
+        self.phase, self.turn, self.queue = state["phase"], state["turn"], list(state["queue"])
+        self.worth, self.held = dict(state["worth"]), dict(state["held"])
+        self.left = state["left"]

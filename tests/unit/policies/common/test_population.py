@@ -1,0 +1,197 @@
+"""The prior, the noise and the rates that are learnt from the whole stream."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dyclu import kernels
+from dyclu.policies.common import population as module
+from dyclu.policies.common.population import FIRST_HAZARD_WEIGHT, LEAST_SPAN, MOST_SPAN, Population
+from dyclu.validation import FloatArray
+from tests.properties.observations import SEEDS
+
+DIM = 3
+
+
+def panel(
+    seed: int, *, segments: int, rewards: int, noise: float, spread: FloatArray, mean: FloatArray
+) -> tuple[Population, FloatArray, FloatArray, FloatArray]:
+    """Return a population that has recorded rewards of tastes N(mean, spread), and their sums."""
+    rng, population = np.random.default_rng(seed), Population(DIM, noise=None, rewards=None)
+    grams, moments, sums = [], [], []
+    half = np.linalg.cholesky(spread + 1e-12 * np.eye(DIM + 1))
+    for _ in range(segments):
+        theta = mean + half @ rng.normal(size=DIM + 1)
+        Z = np.column_stack((rng.normal(size=(rewards, DIM)), np.ones(rewards)))
+        y = Z @ theta + noise * rng.normal(size=rewards)
+        for z, reward in zip(Z, y.tolist(), strict=True):
+            population.record(z[:-1].copy(), reward)
+            if population.clock == 1:
+                population.begin()
+        grams.append(Z.T @ Z)
+        moments.append(Z.T @ y)
+        sums.append([rewards, y @ y, 1.0, 1.0])
+    return population, np.array(grams), np.array(moments), np.array(sums)
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.5, 3.0])
+def test_noise_and_prior_are_learnt_from_the_panel(noise: float) -> None:
+    """100 tastes: a variance is known to 14 %, a mean to a tenth of the spread."""
+    spread, mean = np.diag([1.0, 0.2, 0.2, 0.5]), np.array([1.0, -1.0, 0.0, 2.0])
+    population, *sums = panel(0, segments=100, rewards=12, noise=noise, spread=spread, mean=mean)
+    for _ in range(30):
+        population.learn(*sums)
+    assert math.sqrt(population.noise) == pytest.approx(noise, rel=0.1)
+    # With noise 3 and twelve rewards each, the mean is known to √(3²/1200 + 1/100).
+    np.testing.assert_allclose(population.mean, mean, atol=0.4)
+    if noise < 1.0:
+        np.testing.assert_allclose(np.diag(population.tastes), np.diag(spread), rtol=0.5)
+    np.testing.assert_allclose(
+        population.precision @ population.covariance, np.eye(DIM + 1), atol=1e-8
+    )
+    np.testing.assert_allclose(population.shift, population.precision @ population.mean)
+
+
+def test_tastes_that_are_all_alike_have_a_small_spread() -> None:
+    alike = np.zeros((DIM + 1, DIM + 1))
+    population, *sums = panel(
+        1, segments=60, rewards=12, noise=0.5, spread=alike, mean=np.array([1.0, -1.0, 0.0, 2.0])
+    )
+    for _ in range(30):
+        population.learn(*sums)
+    # A thirtieth of the noise: what 60 tastes of 12 rewards each would show.
+    assert np.sqrt(np.diag(population.tastes)).max() < 0.15
+    assert math.sqrt(population.noise) == pytest.approx(0.5, rel=0.1)
+
+
+@settings(max_examples=20)
+@given(SEEDS, st.integers(1, 6), st.integers(1, 5))
+def test_covariances_are_positive_for_any_panel(seed: int, segments: int, rewards: int) -> None:
+    population, *sums = panel(
+        seed, segments=segments, rewards=rewards, noise=0.3, spread=np.eye(DIM + 1),
+        mean=np.zeros(DIM + 1),
+    )  # fmt: skip
+    for _ in range(5):
+        population.learn(*sums)
+        for matrix in (population.tastes, population.covariance, population.precision):
+            np.testing.assert_allclose(matrix, matrix.T)
+            assert np.linalg.eigvalsh(matrix)[0] > 0.0
+        assert population.noise > 0.0
+
+
+def test_noise_that_is_told_stays() -> None:
+    population = Population(DIM, noise=0.25, rewards=None)
+    for y in (1.0, -1.0, 3.0):
+        population.record(np.ones(DIM), y)
+    population.begin()
+    population.learn(np.ones((1, 4, 4)), np.ones((1, 4)), np.array([[3.0, 11.0, 1.0, 1.0]]))
+    assert population.noise == 0.25
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.01])
+def test_clicks_are_counted_fully(rate: float) -> None:
+    population, rng = Population(1, noise=None, rewards=None), np.random.default_rng(0)
+    clicks = (rng.random(2000) < rate).astype(float)
+    for y in clicks.tolist():
+        population.record(np.ones(1), y)
+    assert population.binary
+    assert population.totals[1] == pytest.approx(clicks.sum())
+    assert population.variance == pytest.approx(clicks.var(), rel=0.1)
+
+
+def test_gross_numbers_count_no_more_than_five_times_the_usual() -> None:
+    population, rng = Population(2, noise=None, rewards=None), np.random.default_rng(0)
+    for step in range(300):
+        gross = 1e6 if step in (3, 200) else 1.0
+        population.record(gross * rng.normal(size=2), gross * (1.0 + rng.normal()))
+    assert population.variance < 3.0
+    assert population.size < 6.0
+    assert np.abs(population.contexts).max() < 6.0
+
+
+def test_variance_is_one_as_long_as_no_reward_differs_from_zero() -> None:
+    population = Population(2, noise=None, rewards="real")
+    assert population.variance == 1.0
+    population.record(np.ones(2), 0.0)
+    assert population.variance == 1.0
+
+
+def test_variance_of_constant_rewards_is_their_square() -> None:
+    population = Population(2, noise=None, rewards="real")
+    for _ in range(50):
+        population.record(np.ones(2), 3.3)
+    assert population.variance == pytest.approx(3.3**2)
+
+
+def test_rewards_are_binary_until_one_in_twenty_is_not() -> None:
+    population = Population(1, noise=None, rewards=None)
+    for y in [0.0, 1.0] * 50:
+        population.record(np.ones(1), y)
+    assert population.binary
+    for _ in range(5):
+        population.record(np.ones(1), 0.5)
+    assert population.binary
+    population.record(np.ones(1), 0.5)
+    assert not population.binary
+
+
+def test_hazard_is_the_share_of_changes_with_one_in_250_before() -> None:
+    population = Population(1, noise=None, rewards=None)
+    population.record(np.ones(1), 1.0)
+    population.begin()
+    assert population.stream[kernels.atlas.HAZARD] == pytest.approx(1.0 / FIRST_HAZARD_WEIGHT)
+    population.stream[kernels.atlas.FOLLOWED] = 750.0
+    for _ in range(9):
+        population.note_change()
+    assert population.stream[kernels.atlas.HAZARD] == pytest.approx(10.0 / 1000.0)
+    population.stream[kernels.atlas.FOLLOWED] = 1e9
+    population.note_change()
+    assert population.stream[kernels.atlas.HAZARD] == module.LEAST_HAZARD
+
+
+def test_span_is_short_where_one_reward_says_enough_and_long_where_it_does_not() -> None:
+    population = Population(DIM, noise=None, rewards=None)
+    population.contexts = np.eye(DIM + 1)
+    population.stream[kernels.atlas.HAZARD] = 1.0 / 250.0
+    spans = []
+    for noise in (1e-4, 1.0, 30.0, 1e4):
+        population.stream[kernels.atlas.NOISE] = noise
+        population.set_span()
+        spans.append(population.span)
+    assert spans[0] == LEAST_SPAN
+    assert spans == sorted(spans)
+    # Two times log(250) nats, at log(1 + 4/σ²) per reward.
+    assert spans[1] == math.ceil(module.SPAN_NATS * math.log(250) / math.log(5.0))
+    assert spans[3] == MOST_SPAN
+
+
+def test_noise_is_compared_between_users_only_where_it_differs() -> None:
+    rng = np.random.default_rng(0)
+    weights = np.full(40, 60.0)
+    for scale, differs in ((np.ones(40), False), (np.repeat([1.0, 25.0], 20), True)):
+        population = Population(1, noise=None, rewards="real")
+        population.compare_users(scale * rng.chisquare(60, size=40), weights)
+        prior = float(population.stream[kernels.atlas.RATIO_PRIOR])
+        # Without differences, the prior counts as far more rewards than anybody has.
+        assert (0.0 < prior < 20.0) == differs
+
+
+def test_what_is_dumped_is_filled_again() -> None:
+    population, *sums = panel(
+        3, segments=4, rewards=6, noise=0.3, spread=np.eye(DIM + 1), mean=np.zeros(DIM + 1)
+    )
+    population.learn(*sums)
+    state, arrays = population.dump()
+    again = Population(DIM, noise=None, rewards=None)
+    again.fill(state, arrays)
+    for one in (population, again):
+        one.record(np.ones(DIM), 2.0)
+        one.learn(*sums)
+    np.testing.assert_array_equal(again.tastes, population.tastes)
+    np.testing.assert_array_equal(again.stream, population.stream)
+    assert again.variance == population.variance
