@@ -17,6 +17,7 @@ from dyclu.policies.atlas.users import LOCATED, NONE
 from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.population import Rewards, as_kind
+from dyclu.policies.common.self_checks import comparable, sharing_warnings
 from dyclu.policy import TIE, Change, Decision, Location, Model, Outcome
 from dyclu.validation import FloatArray, User, as_dim, as_positive, as_user
 
@@ -173,6 +174,17 @@ class Atlas(OneByOne):
             )
             for row in rows
         )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what does not fit: no two users share a model."""
+        users, tastes = self._inference.users, self._inference.tastes
+        rows = np.fromiter(users.row.values(), np.intp, len(users.row))
+        rewards = users.rewards[rows].astype(np.int64)
+        rewards = rewards[rewards >= comparable(self.dim)]
+        shared = bool((tastes.users[tastes.rows] > 1.0).any() or len(tastes) < len(rewards))
+        remedy = "pass noise=…: noise that is estimated too small keeps users apart"
+        return sharing_warnings(rewards, shared=shared, remedy=remedy)
 
     @property
     def changes(self) -> tuple[Change, ...]:

@@ -741,3 +741,14 @@ def test_statuses_are_those_of_the_kernels() -> None:
     from dyclu.kernels import atlas
 
     assert (atlas.IN_DOUBT, atlas.LOCATED) == (IN_DOUBT, LOCATED)
+
+
+@pytest.mark.parametrize(("tastes", "warned"), [(4, False), (40, True)])
+def test_warns_if_no_two_users_share_a_model(tastes: int, warned: bool) -> None:
+    rng, policy = np.random.default_rng(0), Atlas(5)
+    parameters = rng.normal(size=(tastes, 5))
+    for _ in range(40):
+        for user in range(40):
+            x = rng.normal(size=5)
+            policy.learn(user, x, float(x @ parameters[user % tastes] + 0.1 * rng.normal()))
+    assert bool(policy.warnings) is warned
