@@ -25,7 +25,8 @@ from benchmarks.location import population, waves
 from benchmarks.results import Effort, Results, Row, Target, by_repetition
 from benchmarks.timing import Step, interleaved
 from benchmarks.turns import SLICES, Turn, steps
-from dyclu import Atlas
+from dyclu import Atlas, kernels
+from dyclu.policies.atlas.users import NONE
 from dyclu.sim.worlds.population import World
 from dyclu.storage import Saved, read, write
 from dyclu.validation import Ids
@@ -94,6 +95,10 @@ def run_million(effort: Effort) -> Results:
     )
 
 
+NOBODY = -(10**9)
+"""Owner of a segment on the panel that belongs to no user of the crowd."""
+
+
 def grown(world: World) -> Atlas:
     """Return a policy that has learnt all rounds of a world."""
     policy = Atlas(world.setting.dim, noise=world.setting.noise)
@@ -104,18 +109,34 @@ def grown(world: World) -> Atlas:
 
 
 def copied(saved: Saved, like: Ids) -> Saved:
-    """Return a saved policy in which user `i` is a copy of user ``like[i]``."""
-    arrays, users = dict(saved.arrays), len(like)
-    rows = arrays["user_row"][like]
-    for name in ("model", "home", "since", "seat", "placed", "ledger"):
-        arrays[f"user_{name}"] = arrays[f"user_{name}"][rows]
-    arrays["user_row"] = np.arange(users)
-    arrays["model_users"] = np.bincount(
-        arrays["user_model"], minlength=len(arrays["model_users"])
-    ).astype(np.int64)
-    for name in ("row", "size", "id", "weight"):
-        arrays[f"user_doubt_{name}"] = arrays[f"user_doubt_{name}"][:0]
-    people = {**saved.state["users"], "users": list(range(users))}
+    """Return a saved policy in which user `i` is a copy of the located user ``like[i]``.
+
+    Nobody is in doubt, and the panel's segments are those of users of the past.
+    """
+    kernel, arrays, users = kernels.atlas, dict(saved.arrays), len(like)
+    ledger = arrays["users_ledger"][arrays["users_row"][like]]
+    pools = []
+    for number in range(len(saved.state["users"]["pools"])):
+        here = np.flatnonzero(ledger[:, kernel.POOL] == number)
+        slots = ledger[here, kernel.SLOT].astype(np.intp)
+        arrays[f"users_pool{number}"] = arrays[f"users_pool{number}"][slots]
+        ledger[here, kernel.SLOT] = np.arange(len(here))
+        pools.append({"rows": len(here), "free": []})
+    ledger[:, kernel.UNIT] = NONE
+    arrays["users_ledger"], arrays["users_row"] = ledger, np.arange(users)
+    arrays["users_doubtful"] = arrays["users_doubtful"][:0]
+    arrays["users_segment_owner"] = np.full_like(arrays["users_segment_owner"], NOBODY)
+    homes = ledger[:, kernel.HOME].astype(np.intp)
+    tally = arrays["tastes_tally"].copy()
+    tally[:, kernels.tastes.USERS] = np.bincount(homes, minlength=len(tally))
+    arrays["tastes_tally"] = tally
+    people = {
+        **saved.state["users"],
+        "users": list(range(users)),
+        "rows": users,
+        "free": [],
+        "pools": pools,
+    }
     return Saved(saved.kind, saved.options, {**saved.state, "users": people}, arrays)
 
 

@@ -21,7 +21,7 @@ def test_every_policy_can_be_shown(name: str) -> None:
         assert all(0 < one.probability <= 1 for one in inspect.belief_of(location))
         assert all(one.observations >= 0 for one in location.segments or ())
         assert inspect.model_of(policy, user, 7) == 7
-        located = name in ("dyclu", "atlas") and user == "u1"
+        located = name in ("dyclu", "atlas", "codband") and user == "u1"
         assert (inspect.model_of(policy, user, None) is not None) == located
     assert sum(model.users for model in inspect.largest(policy.models)) in (0, 3)
 
