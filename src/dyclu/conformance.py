@@ -317,6 +317,7 @@ def check_memory_is_bounded(make: Make) -> None:
     """
     stream = _stream(make().dim, names=NAMES[:2], swap=False)
     first, rest = _halves(stream)
+    _serve(make(), stream)  # loads what is loaded at its first use
     with _traced_memory() as used:
         policy = make()
         _serve(policy, first)
