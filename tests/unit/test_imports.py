@@ -34,7 +34,7 @@ NOT_LOADED = (
     "msgspec",
     "sqlite3",
     "starlette",
-    "uvicorn",
+    "granian",
     "dyclu.client",
     "dyclu.service",
     "dyclu.sim",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dyclu.kernels import (
         atlas,
         evidence,
+        laws,
         linalg,
         neighbours,
         population,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "atlas",
     "evidence",
+    "laws",
     "linalg",
     "neighbours",
     "population",

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from dyclu.kernels.compiling import compiled
+from dyclu.kernels.laws import linearise, log_add, log_density, raised_chance
 from dyclu.kernels.linalg import add_outer, dot, times
 from dyclu.kernels.ridge import best_arm
 from dyclu.kernels.tastes import (
@@ -28,9 +29,9 @@ PLACES = 8
 """Most models that a belief can name; the others count as impossible."""
 
 (
-    STATUS, HOME, BEFORE, UNIT, POOL, SLOT, LENGTH, SINCE, REWARDS, HOLDING, NOISE_SUM,
+    STATUS, HOME, BEFORE, UNIT, SEAT, POOL, SLOT, LENGTH, SINCE, REWARDS, HOLDING, NOISE_SUM,
     NOISE_WEIGHT, SUSPECT, SUSPICION, LIKELY,
-) = range(15)  # fmt: skip
+) = range(16)  # fmt: skip
 """Columns of `ledger` where the parts of a user's row begin."""
 
 CHANCE = LIKELY + PLACES
@@ -41,15 +42,19 @@ HELD, ENERGY, SCALE, RATIO = range(4)
 """Columns of a segment's `sums`: number of rewards; Σ w y²; the inverse noise variance that models
 hold it with; its noise variance in units of the population's."""
 
-NOISE, HAZARD, STRAY, BINARY, CLOCK, RATIO_PRIOR, RATIO_MEAN, RATE, FOLLOWED = range(9)
-"""Entries of `stream`: noise variance; chance of a change per reward; log density of a stray; 1
-where rewards are 0 or 1; time; the prior of the users' noise ratios: how many rewards it counts
-as, 0 if all users have the same noise, and its mean; the mean of all rewards; and rewards of
-located users."""
+NOISE, HAZARD, STRAY, BINARY, CLOCK, RATIO_PRIOR, RATIO_MEAN, FOLLOWED = range(8)
+"""Entries of `stream`: noise variance, 1 where rewards are 0 or 1; chance of a change per reward;
+log density of a stray; 1 where rewards are 0 or 1; time; the prior of the users' noise ratios: how
+many rewards it counts as, 0 if all users have the same noise, and its mean; and rewards of located
+users."""
 
-REWARD, WEIGHT, DENSITY, CREDIT = range(4)
-"""Columns of a memory after the features: reward, weight of the observation in a segment's sums,
-log density as predicted, and weight with which the home model holds it."""
+REWARD, RESPONSE, WEIGHT, DENSITY, CREDIT = range(5)
+"""Columns of a memory after the features: the reward; the level that it suggests and the weight of
+this observation in a segment's sums (`kernels.laws`); log density as predicted; and the weight with
+which the home model holds it."""
+
+REMEMBERED = 5
+"""Number of these columns."""
 
 OUTLYING = 3.0
 """Deviations from which on a reward that is not 0 or 1 counts with less weight."""
@@ -60,25 +65,17 @@ SURPRISING = 4.0
 TINY_SHARE = 1e-3
 """Probability below which a model is dropped from a belief."""
 
-DOUBTFUL = 4.0
-"""Variance of an arm, by the mean over the model's arms, from which on it may be untried."""
-
 OLDEST = 1e-4
 """Least weight of a context in the mean over contexts."""
 
-UNTRIED = 0.9
-"""Share of an arm's prior variance that is left if hardly anybody has tried anything like it."""
-
 DOUBT = 0.5
 """Belief in the home model below which a located user is reviewed."""
-
-LOG_TAU = math.log(2.0 * math.pi)
 
 
 def ledger_parts() -> dict[str, tuple[int, ...]]:
     """Return names and shapes of the columns of `ledger`, one row per user, in their order."""
     single = (
-        "status", "home", "before", "unit", "pool", "slot", "length", "since", "rewards",
+        "status", "home", "before", "unit", "seat", "pool", "slot", "length", "since", "rewards",
         "holding", "noise_sum", "noise_weight", "suspect", "suspicion",
     )  # fmt: skip
     return dict.fromkeys(single, ()) | {"likely": (PLACES,), "chance": (PLACES,)}
@@ -91,20 +88,6 @@ def extended(x: FloatArray) -> FloatArray:
     z[:-1] = x
     z[-1] = 1.0
     return z
-
-
-@compiled
-def log_normal(error: float, variance: float) -> float:
-    """Return the log density of a normal error."""
-    return -0.5 * (error * error / variance + math.log(variance) + LOG_TAU)
-
-
-@compiled
-def log_add(a: float, b: float) -> float:
-    """Return ``log(exp(a) + exp(b))``."""
-    if a < b:
-        a, b = b, a
-    return a + math.log1p(math.exp(b - a))
 
 
 @compiled
@@ -147,30 +130,18 @@ def note_noise(
 
 
 @compiled
-def relative_variance(expected: float, stream: FloatArray) -> float:
-    """Return the noise variance at an expected reward, by that at the mean reward; 1 at least.
+def observe(
+    y: float, level: float, spread: float, noise: float, binary: bool
+) -> tuple[float, float]:
+    """Return weight and response of a reward whose level has this mean and this variance.
 
-    A 0/1 reward of mean m has the variance ``m(1 − m)``. It is never taken to be below that at the
-    mean of all rewards: where a click is hardly expected, it would seem impossible.
+    A real reward that is more than 3 deviations from the level is an outlier: its weight falls with
+    the square of the error, so that the weighted square of any error is bounded.
     """
-    if stream[BINARY] == 0.0:
-        return 1.0
-    rate = stream[RATE]
-    usual = rate * (1.0 - rate)
-    return max(expected * (1.0 - expected) / usual, 1.0) if usual > 0.0 else 1.0
-
-
-@compiled
-def observation_weight(error: float, variance: float, stream: FloatArray) -> float:
-    """Return the weight of an observation: below 1 for a reward that is far from all expected.
-
-    Beyond 3 deviations the weight falls with the square of the error, so that the weighted square
-    of any error is bounded. Rewards that are 0 or 1 have no outliers.
-    """
-    square, most = error * error, OUTLYING * OUTLYING * variance
-    if stream[BINARY] == 1.0 or square <= most:
-        return 1.0
-    return most / square
+    if binary:
+        return linearise(y, level, spread)
+    square, most = (y - level) ** 2, OUTLYING * OUTLYING * (noise + spread)
+    return (1.0 if square <= most else most / square), y
 
 
 @compiled
@@ -222,9 +193,8 @@ def decide_located(
     tally: FloatArray,
     user: FloatArray,
     arms: FloatArray,
-    prior_covariance: FloatArray,
+    stream: FloatArray,
     alpha: float,
-    bold: float,
     tie: float,
     estimate: FloatArray,
 ) -> tuple[int, float, float]:
@@ -240,39 +210,26 @@ def decide_located(
             row = theta[int(user[LIKELY + i])]
             for j in range(len(estimate)):
                 estimate[j] += user[CHANCE + i] * row[j]
-    mean, variance = np.empty(len(arms)), np.empty(len(arms))
-    score_located(estimate, covariance[home], arms, mean, variance)
-    doubtful = DOUBTFUL * tally[home, SLACK]
-    return choose(mean, variance, arms, prior_covariance, alpha, bold, doubtful, tie)
+    mean, width, binary = np.empty(len(arms)), np.empty(len(arms)), stream[BINARY] == 1.0
+    score_located(
+        estimate, covariance[home], arms, tally[home, SLACK],
+        tally[home, COUNT] + 1.0 / stream[HAZARD], stream[NOISE], binary, alpha, mean, width,
+    )  # fmt: skip
+    return choose(mean, width, binary, tie)
 
 
 @compiled
 def choose(
-    mean: FloatArray,
-    variance: FloatArray,
-    arms: FloatArray,
-    prior_covariance: FloatArray,
-    alpha: float,
-    bold: float,
-    doubtful: float,
-    tie: float,
+    mean: FloatArray, width: FloatArray, binary: bool, tie: float
 ) -> tuple[int, float, float]:
-    """Return index, mean and width of the arm with the largest ``mean + alpha · deviation``.
+    """Return index, mean and width of the arm with the largest ``mean + width``.
 
-    An arm that nobody has tried gets `bold` deviations instead: one whose variance is at least
-    `UNTRIED` of what the prior gives it. Only arms with a variance above `doubtful` are asked. Of
-    arms within `tie` of the best, the first is chosen.
+    `mean` is the expected reward of an arm, and `width` a distance of levels, which is overwritten
+    by one of rewards. Of arms within `tie` of the best, the first is chosen.
     """
-    n, d = len(mean), arms.shape[1]
-    width, column = np.empty(n), np.empty(d + 1)
-    for a in range(n):
-        factor = alpha
-        if variance[a] > doubtful:
-            z = extended(arms[a])
-            times(prior_covariance, z, column)
-            if variance[a] >= UNTRIED * dot(z, column):
-                factor = max(bold, alpha)
-        width[a] = factor * math.sqrt(variance[a])
+    if binary:
+        for a in range(len(mean)):
+            width[a] = raised_chance(mean[a], width[a]) - mean[a]
     return best_arm(mean, width, tie)
 
 
@@ -291,7 +248,8 @@ def record(
     """Add a reward and its context to the stream's statistics, none with more than a given size.
 
     `contexts` is the mean of ``zzᵀ``, in the long run over the last ``1/OLDEST`` contexts.
-    `totals` are the number of rewards, Σ y, Σ y², Σ ‖x‖², and how many were neither 0 nor 1. A
+    `totals` are the number of rewards, Σ y, Σ y², Σ ‖x‖², how many were neither 0 nor 1, and Σ y
+    with every reward moved into [0, 1]. A
     reward and a length count as at most `most_reward` and `most`; after `settled` rewards, squares
     count as at most `largest` times their mean. Features below `smallest` are set to 0 in `x`.
     """
@@ -320,21 +278,22 @@ def record(
         for j in range(len(z)):
             contexts[i, j] += part * (z[i] * z[j] - contexts[i, j])
     totals[1] += small
+    totals[5] += min(max(y, 0.0), 1.0)
     totals[2] += small * small
     totals[3] += length
 
 
 @compiled
 def add_to_segment(
-    gram: FloatArray, moment: FloatArray, sums: FloatArray, x: FloatArray, y: float, w: float
+    gram: FloatArray, moment: FloatArray, sums: FloatArray, x: FloatArray, response: float, w: float
 ) -> None:
     """Add one observation of weight `w` to a segment's sums."""
     z = extended(x)
     add_outer(gram, z, w)
     for i in range(len(z)):
-        moment[i] += w * y * z[i]
+        moment[i] += w * response * z[i]
     sums[HELD] += 1.0
-    sums[ENERGY] += w * y * y
+    sums[ENERGY] += w * response * response
 
 
 @compiled
@@ -343,6 +302,7 @@ def remember(
     block: FloatArray,
     x: FloatArray,
     y: float,
+    response: float,
     w: float,
     log: float,
     credit: float,
@@ -354,7 +314,7 @@ def remember(
         for t in range(last):
             block[t] = block[t + 1]
     block[last, :d] = x
-    block[last, d + REWARD], block[last, d + WEIGHT] = y, w
+    block[last, d + REWARD], block[last, d + RESPONSE], block[last, d + WEIGHT] = y, response, w
     block[last, d + DENSITY], block[last, d + CREDIT] = log, credit
     user[LENGTH] = last + 1
 
@@ -390,7 +350,7 @@ def learn_in_doubt(
         precision, shift, tally, rows, prior_precision, prior_shift, gram, moment, sums[SCALE], own,
         z, evidence, mean, variance,
     )  # fmt: skip
-    noise = user_variance(user, stream)
+    noise, binary = user_variance(user, stream), stream[BINARY] == 1.0
     before, after = evidence.copy(), evidence
     normalise(before)
     expected, spread = 0.0, 0.0
@@ -398,27 +358,24 @@ def learn_in_doubt(
         expected += before[q] * mean[q]
         spread += before[q] * (variance[q] + mean[q] * mean[q])
     spread = max(spread - expected * expected, 0.0)
-    relative = relative_variance(expected, stream)
-    noise *= relative
     density = -math.inf
     for q in range(n):
-        log = log_add(log_normal(y - mean[q], variance[q] + noise), stream[STRAY])
+        log = log_density(y, mean[q], variance[q], noise, stream[STRAY], binary)
         after[q] += log
         if before[q] > 0.0:
             density = log_add(math.log(before[q]) + log, density)
-    error = y - expected
-    usual = observation_weight(error, noise + spread, stream)
-    w = usual / relative
-    note_noise(user, error, spread, noise, stream[NOISE] * relative)
+    w, response = observe(y, expected, spread, noise, binary)
+    if not binary:
+        note_noise(user, y - expected, spread, noise, stream[NOISE])
     share_out(precision, shift, tally, user, -1.0, sums, gram, moment)
-    add_to_segment(gram, moment, sums, x, y, w)
+    add_to_segment(gram, moment, sums, x, response, w)
     sums[RATIO] = user_variance(user, stream) / stream[NOISE]
     sums[SCALE] = 1.0 / (sums[RATIO] * stream[NOISE])
     normalise(after)
     store_belief(user, rows, after)
     share_out(precision, shift, tally, user, 1.0, sums, gram, moment)
-    remember(user, block, x, y, w, density, 0.0)
-    return usual < 1.0
+    remember(user, block, x, y, response, w, density, 0.0)
+    return not binary and w < 1.0
 
 
 @compiled
@@ -474,56 +431,48 @@ def learn_located(
     stream: FloatArray,
     x: FloatArray,
     y: float,
-) -> tuple[bool, bool, float]:
+) -> tuple[bool, bool]:
     """Learn from a reward of a located user: one step of a filter, and a rank-one update.
 
-    Returns whether the reward was far from expected, whether the user must be reviewed, and the
-    weight of the observation.
+    Returns whether the reward was far from expected, and whether the user must be reviewed.
     """
     z, home, n = extended(x), int(user[HOME]), len(rows)
     refresh_stale(
         precision, shift, covariance, theta, tally, rows, prior_precision, prior_shift, contexts,
         home,
     )  # fmt: skip
-    noise, hazard = user_variance(user, stream), stream[HAZARD]
+    noise, hazard, binary = user_variance(user, stream), stream[HAZARD], stream[BINARY] == 1.0
     belief, chance = np.empty(rows[-1] + 1), np.zeros(n)
     load_belief(user, belief)
     column = np.empty(len(z))
     times(covariance[home], z, column)
     leverage = max(dot(z, column), 0.0)
-    means = np.empty(n)
-    expected, spread, error, density, place = 0.0, 0.0, 0.0, 0.0, 0
+    expected, spread, level, density, place = 0.0, 0.0, 0.0, 0.0, 0
     for q in range(1, n):
         k = rows[q]
         prior = (1.0 - hazard) * belief[k] + hazard / (n - 1)
-        means[q] = dot(theta[k], z)
+        mean = dot(theta[k], z)
         variance = leverage if k == home else tally[k, SLACK]
-        expected += prior * means[q]
-        spread += prior * (variance + means[q] * means[q])
-        chance[q] = math.log(prior)
-    relative = relative_variance(expected, stream)
-    noise *= relative
-    for q in range(1, n):
-        k = rows[q]
-        variance = leverage if k == home else tally[k, SLACK]
-        log = log_add(log_normal(y - means[q], variance + noise), stream[STRAY])
-        chance[q] += log
+        expected += prior * mean
+        spread += prior * (variance + mean * mean)
+        log = log_density(y, mean, variance, noise, stream[STRAY], binary)
+        chance[q] = math.log(prior) + log
         if k == home:
-            error, density, place = y - means[q], log, q
+            level, density, place = mean, log, q
     chance[0] = -1e300
     normalise(chance)
-    spread = max(spread - expected * expected, 0.0)
-    note_noise(user, y - expected, spread, noise, stream[NOISE] * relative)
-    usual = observation_weight(error, noise + leverage, stream)
-    w = usual / relative
+    if not binary:
+        spread = max(spread - expected * expected, 0.0)
+        note_noise(user, y - expected, spread, noise, stream[NOISE])
+    w, response = observe(y, level, leverage, noise, binary)
     sure = chance[place]
-    credit = usual * sure / noise
+    credit = w * sure / noise
     add_outer(precision[home], z, credit)
     grown = 1.0 + credit * leverage
     add_outer(covariance[home], column, -credit / grown)
     for i in range(len(z)):
-        shift[home, i] += credit * y * z[i]
-        theta[home, i] += credit * error / grown * column[i]
+        shift[home, i] += credit * response * z[i]
+        theta[home, i] += credit * (response - level) / grown * column[i]
     tally[home, COUNT] += sure
     tally[home, EVIDENCE] = np.nan
     tally[home, VISITED] = stream[CLOCK]
@@ -532,9 +481,9 @@ def learn_located(
         chance[:] = 0.0
         chance[place] = 1.0
     store_belief(user, rows, chance)
-    remember(user, block, x, y, w, density, credit)
-    surprising = error * error > SURPRISING * (noise + leverage)
-    return usual < 1.0, surprising or sure < DOUBT, w
+    remember(user, block, x, y, response, w, density, credit)
+    surprising = not binary and (y - level) ** 2 > SURPRISING * (noise + leverage)
+    return not binary and w < 1.0, surprising or sure < DOUBT
 
 
 @compiled
@@ -560,12 +509,13 @@ def rest_as_new(
         z = extended(block[t, :d])
         times(covariance, z, column)
         variance = max(dot(z, column), 0.0)
-        error = block[t, d + REWARD] - dot(z, mean)
-        total = noise / block[t, d + WEIGHT] + variance
-        usual = total if binary else noise + variance
-        out[t] = out[t + 1] + log_add(log_normal(error, usual), stray)
+        y, level, w = block[t, d + REWARD], dot(z, mean), block[t, d + WEIGHT]
+        out[t] = out[t + 1] + log_density(y, level, variance, noise, stray, binary)
+        if binary:
+            w, y = linearise(y, level, variance)
+        total = noise / w + variance
         for i in range(p):
-            mean[i] += column[i] * error / total
+            mean[i] += column[i] * (y - level) / total
         add_outer(covariance, column, -1.0 / total)
 
 
@@ -588,9 +538,8 @@ def rest_as_known(
         mean = theta[row, d]
         for i in range(d):
             mean += theta[row, i] * block[t, i]
-        usual = noise / block[t, d + WEIGHT] if binary else noise
-        log = log_normal(block[t, d + REWARD] - mean, usual + tally[row, SLACK])
-        out[t] = out[t + 1] + log_add(log, stray)
+        log = log_density(block[t, d + REWARD], mean, tally[row, SLACK], noise, stray, binary)
+        out[t] = out[t + 1] + log
 
 
 @compiled
@@ -675,31 +624,30 @@ def restart(
             for t in range(length):
                 density[t] = log_add(math.log(belief[k]) + rest[t] - rest[t + 1], density[t])
     block[:length, d + DENSITY] = density
-    block[:length, d + CREDIT] = 0.0
 
 
 @compiled
-def reweigh(
+def reobserve(
     block: FloatArray,
     first: int,
     length: int,
-    prior_covariance: FloatArray,
-    prior_mean: FloatArray,
+    covariance: FloatArray,
+    mean: FloatArray,
     noise: float,
-    stream: FloatArray,
+    binary: bool,
 ) -> None:
-    """Set the weights of the memory's rewards from `first` on as if no taste was expected.
+    """Set weights and responses of the memory's rewards from `first` on, as one taste expects them.
 
-    They had weights by a taste that has ended. Where rewards are 0 or 1 the weights stay.
+    The taste has this mean and covariance; a covariance of zeros takes the mean as the truth.
     """
-    if stream[BINARY] == 1.0:
-        return
-    d, column = len(prior_mean) - 1, np.empty(len(prior_mean))
+    d, column = len(mean) - 1, np.empty(len(mean))
     for t in range(first, length):
         z = extended(block[t, :d])
-        times(prior_covariance, z, column)
-        error = block[t, d + REWARD] - dot(z, prior_mean)
-        block[t, d + WEIGHT] = observation_weight(error, noise + dot(z, column), stream)
+        times(covariance, z, column)
+        w, response = observe(
+            block[t, d + REWARD], dot(z, mean), max(dot(z, column), 0.0), noise, binary
+        )
+        block[t, d + WEIGHT], block[t, d + RESPONSE] = w, response
 
 
 @compiled
@@ -707,17 +655,19 @@ def sum_memory(
     block: FloatArray,
     first: int,
     length: int,
-    column: int,
+    value: int,
+    weight: int,
     gram: FloatArray,
     moment: FloatArray,
 ) -> float:
-    """Add the memory's rewards from `first` on to sums; return Σ w y².
+    """Add the memory's rewards from `first` on to sums ``Σ w zzᵀ`` and ``Σ w zy``; return Σ w y².
 
-    Their weights are those of the memory's `column`: in a segment, or in the home model.
+    `value` and `weight` are the columns of the memory with `y` and `w`; -1 gives all the weight 1.
     """
     d, energy = len(moment) - 1, 0.0
     for t in range(first, length):
-        z, y, w = extended(block[t, :d]), block[t, d + REWARD], block[t, d + column]
+        z, y = extended(block[t, :d]), block[t, d + value]
+        w = 1.0 if weight < 0 else block[t, d + weight]
         add_outer(gram, z, w)
         for i in range(d + 1):
             moment[i] += w * y * z[i]

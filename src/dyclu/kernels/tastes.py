@@ -12,7 +12,8 @@ import math
 import numpy as np
 
 from dyclu.kernels.compiling import compiled
-from dyclu.kernels.linalg import factorise, invert, times
+from dyclu.kernels.laws import logistic
+from dyclu.kernels.linalg import dot, factorise, invert, times
 from dyclu.validation import FloatArray, Ids
 
 TALLY = ("count", "evidence", "stale", "slack", "users", "visited", "checked")
@@ -30,6 +31,12 @@ NEGLIGIBLE = 1e-6
 UNLIKELY = 0.02
 """Probability of a model, by that of the likeliest, up to which it is left out of the scores of
 arms; and largest share of a segment in a model that does not matter in a review."""
+
+FAMILIAR = 8.0
+"""Variance of an arm, by the mean over the contexts seen, up to which it will be learnt anyway."""
+
+TURNS = 20
+"""Steps of the power iteration for a principal axis."""
 
 TOLERATED = 0.02
 """Share of its count by which a model may grow before its estimate is computed afresh."""
@@ -249,14 +256,20 @@ def score_in_doubt(
     suspect: int,
     suspicion: float,
     arms: FloatArray,
+    tally: FloatArray,
+    period: float,
+    noise: float,
+    binary: bool,
+    alpha: float,
     theta: FloatArray,
     mean: FloatArray,
-    variance: FloatArray,
+    width: FloatArray,
 ) -> None:
-    """Set mean and variance of the arms' expected rewards for a user in doubt.
+    """Set the arms' expected rewards, and widths of their levels, for a user in doubt.
 
-    These are the moments of a mixture: every model with the user's segment, weighted by the belief,
-    and the model `suspect` without it, with the weight `suspicion`: the user may have changed.
+    These are means over a mixture: every model with the user's segment, weighted by the belief, and
+    the model `suspect` without it, with the weight `suspicion`: the user may have changed. Which
+    model is right, any reward tells; so widths are those of the models, and not of the mixture.
     The belief is also the share of the segment that a model holds already; the arms have no column
     for the intercept. `theta` is set to the mixture's mean parameter.
     """
@@ -264,7 +277,7 @@ def score_in_doubt(
     table = np.empty((p, p + 1 + n))
     back = np.empty(p)
     mean[:] = 0.0
-    variance[:] = 0.0
+    width[:] = 0.0
     theta[:] = 0.0
     most = suspicion
     for k in rows:
@@ -294,8 +307,12 @@ def score_in_doubt(
                 row = table[i]
                 expected += row[p] * row[p + 1 + a]
                 spread += row[p + 1 + a] * row[p + 1 + a]
-            mean[a] += weight * expected
-            variance[a] += weight * (spread + expected * expected)
+            value = logistic(expected) if binary else expected
+            mean[a] += weight * value
+            information = value * (1.0 - value) if binary else 1.0 / noise
+            width[a] += weight * exploration(
+                spread, tally[k, SLACK], (tally[k, COUNT] + period) * information, alpha
+            )
         back_substitute(table, back)
         for i in range(p):
             theta[i] += weight * back[i]
@@ -305,7 +322,7 @@ def score_in_doubt(
         theta[i] /= total
     for a in range(n):
         mean[a] /= total
-        variance[a] = max(variance[a] / total - mean[a] * mean[a], 0.0)
+        width[a] /= total
 
 
 @compiled
@@ -313,10 +330,19 @@ def score_located(
     theta: FloatArray,
     covariance: FloatArray,
     arms: FloatArray,
+    slack: float,
+    horizon: float,
+    noise: float,
+    binary: bool,
+    alpha: float,
     mean: FloatArray,
-    variance: FloatArray,
+    width: FloatArray,
 ) -> None:
-    """Set mean and variance of the arms' expected rewards by one model."""
+    """Set the arms' expected rewards, and widths of their levels, by one model.
+
+    The chance of a click is that at its expected level. Its mean over an uncertain level would be
+    larger where chances are small, and favour arms that are hardly known.
+    """
     p = len(theta)
     context, column = np.empty(p), np.empty(p)
     context[p - 1] = 1.0
@@ -327,7 +353,42 @@ def score_located(
         for i in range(p):
             expected += theta[i] * context[i]
             spread += column[i] * context[i]
-        mean[a], variance[a] = expected, max(spread, 0.0)
+        spread = max(spread, 0.0)
+        mean[a] = logistic(expected) if binary else expected
+        information = mean[a] * (1.0 - mean[a]) if binary else 1.0 / noise
+        width[a] = exploration(spread, slack, horizon * information, alpha)
+
+
+@compiled
+def exploration(variance: float, slack: float, worth: float, alpha: float) -> float:
+    """Return the width of an arm's level: what it is given credit for, as it is uncertain.
+
+    It is `alpha` deviations for most arms. An arm whose variance is much above the `slack`, the
+    mean over the contexts seen, would never be learnt by choosing what is best now: it gets a
+    Gittins index. `worth` is the number of rewards to come times the information in each.
+    """
+    novelty = 1.0 - FAMILIAR * slack / max(variance, 1e-300)
+    factor = max(alpha, novelty * gittins(worth * variance)) if novelty > 0.0 else alpha
+    return factor * math.sqrt(variance)
+
+
+@compiled
+def gittins(ratio: float) -> float:
+    """Return how many deviations of a normal arm its Gittins index lies above its mean.
+
+    `ratio` is the variance of the mean by that of a reward, times the number of rewards to come
+    (the approximation of Brezzi and Lai 2002).
+    """
+    if ratio <= 0.2:
+        return math.sqrt(0.5 * ratio)
+    if ratio <= 1.0:
+        return 0.49 - 0.11 / math.sqrt(ratio)
+    if ratio <= 5.0:
+        return 0.63 - 0.26 / math.sqrt(ratio)
+    if ratio <= 15.0:
+        return 0.77 - 0.58 / math.sqrt(ratio)
+    log = math.log(ratio)
+    return math.sqrt(2.0 * log - math.log(log) - math.log(16.0 * math.pi))
 
 
 @compiled
@@ -340,6 +401,7 @@ def best_partner(
     prior_shift: FloatArray,
     row: int,
     members: FloatArray,
+    divisions: FloatArray,
     prudence: float,
 ) -> tuple[int, float]:
     """Return the model that a model should be merged with, and the gain in log evidence.
@@ -363,7 +425,8 @@ def best_partner(
         )
         gain += tally[0, EVIDENCE] - tally[row, EVIDENCE] - tally[k, EVIDENCE]
         a, b = members[row], members[k]
-        gain += prudence * (xlogx(a + b) - xlogx(a) - xlogx(b))
+        divided = divisions[k] if k < len(divisions) else 0.0
+        gain += prudence * (xlogx(a + b) - xlogx(a) - xlogx(b) - divided)
         if gain > best:
             best, partner = gain, k
     return partner, best
@@ -433,3 +496,167 @@ def group(
         if alive[i]:
             total += known[i]
     return total
+
+
+@compiled
+def split(
+    precision: FloatArray,
+    shift: FloatArray,
+    shares: FloatArray,
+    rest_precision: FloatArray,
+    rest_shift: FloatArray,
+    prior_precision: FloatArray,
+    prior_shift: FloatArray,
+    empty: float,
+    sweeps: int,
+    stays: FloatArray,
+) -> float:
+    """Split a model in two by EM, and return what that gains in log evidence (a lower bound).
+
+    The model holds the share ``shares[s]`` of segment `s`, and a rest that stays together.
+    ``stays[s]`` is set to the part of the segment's share that stays with the rest; `empty` is
+    `log_evidence` of the prior alone. The start is the direction in which the segments differ most
+    from the model: the first principal axis of what is left over (docs/theory.md §10.6).
+    """
+    n, p = len(shares), len(prior_shift)
+    halves, pulls = np.empty((2, p, p)), np.empty((2, p))
+    fits, nothing, zero = np.empty((2, n)), np.zeros((p, p)), np.zeros(p)
+    stays[:] = 1.0
+    assemble(precision, shift, shares, rest_precision, rest_shift, stays, halves, pulls)
+    whole = empty + log_evidence(
+        halves[0], pulls[0], prior_precision, prior_shift, 0.0, nothing, zero
+    )
+    if not first_division(
+        precision, shift, shares, halves[0] + prior_precision, pulls[0] + prior_shift, stays
+    ):
+        return IMPOSSIBLE
+    gain = IMPOSSIBLE
+    for _ in range(sweeps):
+        assemble(precision, shift, shares, rest_precision, rest_shift, stays, halves, pulls)
+        gain = -whole
+        for s in range(n):
+            gain -= shares[s] * (math.log(2.0) - divided(stays[s]))
+        for side in range(2):
+            gain += log_evidence(
+                halves[side], pulls[side], prior_precision, prior_shift, 0.0, nothing, zero
+            )
+            total, pull = halves[side] + prior_precision, pulls[side] + prior_shift
+            if not expected_fits(precision, shift, total, pull, fits[side]):
+                return IMPOSSIBLE
+        for s in range(n):
+            stays[s] = logistic(fits[0, s] - fits[1, s])
+    return gain
+
+
+@compiled
+def assemble(
+    precision: FloatArray,
+    shift: FloatArray,
+    shares: FloatArray,
+    rest_precision: FloatArray,
+    rest_shift: FloatArray,
+    stays: FloatArray,
+    halves: FloatArray,
+    pulls: FloatArray,
+) -> None:
+    """Set the natural forms of the two halves of a model; the rest belongs to the first one."""
+    halves[0], pulls[0] = rest_precision, rest_shift
+    halves[1], pulls[1] = 0.0, 0.0
+    for s in range(len(shares)):
+        for side in range(2):
+            part = shares[s] * (stays[s] if side == 0 else 1.0 - stays[s])
+            halves[side] += part * precision[s]
+            pulls[side] += part * shift[s]
+
+
+@compiled
+def expected_fits(
+    precision: FloatArray, shift: FloatArray, total: FloatArray, pull: FloatArray, out: FloatArray
+) -> bool:
+    """Set the expected log likelihood of each segment, for a taste with this posterior.
+
+    ``E[ηᵀθ − ½θᵀΛθ] = ηᵀm − ½(mᵀΛm + tr ΛV)`` for ``θ ~ N(m, V)``. Returns whether V exists.
+    """
+    p = len(pull)
+    covariance, mean = np.empty((p, p)), np.empty(p)
+    if not invert(total, 0.0, covariance):
+        return False
+    times(covariance, pull, mean)
+    for s in range(len(out)):
+        out[s] = dot(mean, shift[s])
+        for i in range(p):
+            for j in range(p):
+                out[s] -= 0.5 * precision[s, i, j] * (covariance[i, j] + mean[i] * mean[j])
+    return True
+
+
+@compiled
+def first_division(
+    precision: FloatArray,
+    shift: FloatArray,
+    shares: FloatArray,
+    total: FloatArray,
+    pull: FloatArray,
+    stays: FloatArray,
+) -> bool:
+    """Divide segments by the side of a model on which they lie, along the principal axis.
+
+    Half a displacement `a` to either side gives a segment the log odds ``2aᵀ(η − Λθ̂)``. Returns
+    whether the model has an estimate.
+    """
+    n, p = len(shares), len(pull)
+    covariance, theta, axis = np.empty((p, p)), np.empty(p), np.empty(p)
+    if not invert(total, 0.0, covariance):
+        return False
+    times(covariance, pull, theta)
+    left = np.empty((n, p))
+    for s in range(n):
+        times(precision[s], theta, axis)
+        for i in range(p):
+            left[s, i] = shift[s, i] - axis[i]
+    principal_axis(left, shares, covariance, axis)
+    side = 0.0
+    for s in range(n):
+        side += shares[s] * dot(left[s], axis)
+    # The segments together lie on the far side of the rest, which stays.
+    sign = -2.0 if side > 0.0 else 2.0
+    for s in range(n):
+        stays[s] = logistic(sign * dot(left[s], axis))
+    return True
+
+
+@compiled
+def principal_axis(
+    left: FloatArray, shares: FloatArray, covariance: FloatArray, axis: FloatArray
+) -> None:
+    """Set `axis` to the displacement of a taste that explains most of what is left over.
+
+    Power iteration from the segment that differs most; the length is that of the best displacement.
+    """
+    n, p = left.shape
+    total, most, start = np.empty(p), -1.0, 0
+    for s in range(n):
+        times(covariance, left[s], axis)
+        size = shares[s] * dot(left[s], axis)
+        if size > most:
+            most, start = size, s
+    times(covariance, left[start], axis)
+    for _ in range(TURNS):
+        total[:] = 0.0
+        for s in range(n):
+            total += shares[s] * dot(left[s], axis) * left[s]
+        times(covariance, total, axis)
+        size = math.sqrt(dot(axis, axis))
+        if size == 0.0:
+            return
+        axis /= size
+    total[:] = 0.0
+    for s in range(n):
+        total += shares[s] * (1.0 if dot(left[s], axis) > 0.0 else -1.0) * left[s]
+    times(covariance, total, axis)
+
+
+@compiled
+def divided(part: float) -> float:
+    """Return the entropy of a division into two parts: ``log 2`` if they are equal."""
+    return -xlogx(part) - xlogx(1.0 - part)

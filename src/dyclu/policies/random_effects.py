@@ -14,15 +14,20 @@ import numpy as np
 
 from dyclu import kernels
 from dyclu.core.noise import Noise
-from dyclu.core.ridge import Scores
 from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
+from dyclu.policies.common.panel import NONE, Panel
 from dyclu.policies.common.plain import WithoutGroups
-from dyclu.policies.common.population import GROWTH, PANEL, Population, Rewards, as_kind
-from dyclu.policy import Decision, Outcome, choose
+from dyclu.policies.common.population import (
+    COMPARED_USERS,
+    GROWTH,
+    Population,
+    Rewards,
+    as_kind,
+    converted,
+)
+from dyclu.policy import TIE, Decision, Outcome
 from dyclu.validation import FloatArray, Ids, User, as_dim, as_positive
-
-_HASH, _RANGE = 2654435761, 2**32
 
 
 class RandomEffects(WithoutGroups, OneByOne):
@@ -75,7 +80,7 @@ class RandomEffects(WithoutGroups, OneByOne):
         self._known = None if noise is None else Noise.known(noise)
         told = None if self._known is None else self._known.variance
         self._population = Population(self.dim, noise=told, rewards=self.rewards)
-        self._users = _Users(self.dim)
+        self._users, self._panel = _Users(self.dim), Panel(self.dim)
         self._shared = _NoModels(self.dim)
 
     def _decide(self, user: User, arms: FloatArray) -> Decision:
@@ -85,12 +90,14 @@ class RandomEffects(WithoutGroups, OneByOne):
         gram, moment, scale = shared.precision[0], shared.shift[0], 0.0
         if row is not None:
             gram, moment, scale = users.gram[row], users.moment[row], self._scale(row)
-        theta, mean, variance = np.empty(self.dim + 1), np.empty(len(arms)), np.empty(len(arms))
+        theta, mean, width = np.empty(self.dim + 1), np.empty(len(arms)), np.empty(len(arms))
         kernels.tastes.score_in_doubt(
             shared.precision, shared.shift, shared.rows, population.precision, population.shift,
-            gram, moment, scale, shared.belief, 0, 0.0, arms, theta, mean, variance,
+            gram, moment, scale, shared.belief, 0, 0.0, arms, shared.tally, 0.0, 1.0,
+            population.binary, self.alpha, theta, mean, width,
         )  # fmt: skip
-        return choose(user, Scores(theta[:-1], mean, self.alpha * np.sqrt(variance)))
+        arm, value, reach = kernels.atlas.choose(mean, width, population.binary, TIE)
+        return Decision(user, arm, value, reach, theta=theta[:-1])
 
     def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         """Add the observation to the user's sums; learn prior and noise again if it is due."""
@@ -98,23 +105,42 @@ class RandomEffects(WithoutGroups, OneByOne):
         population.record(x, y)
         if population.clock == 1:
             population.begin()
-        row = users.of(user)
+        elif (line := population.change_law()) is not None:
+            users.convert(*line, float(population.stream[kernels.atlas.NOISE]))
+        if population.binary:
+            y = min(max(y, 0.0), 1.0)
+        row = self._row_of(user)
         users.sums[row, kernels.atlas.SCALE] = self._scale(row)
         kernels.atlas.learn_in_doubt(
             shared.precision, shared.shift, shared.tally, shared.rows, population.precision,
             population.shift, users.gram[row], users.moment[row], users.sums[row],
             users.ledger[row], shared.memory, population.stream, x, y,
         )  # fmt: skip
+        seat = int(users.ledger[row, kernels.atlas.SEAT])
+        if seat != NONE:
+            weight = 1.0 if population.binary else shared.memory[0, self.dim + kernels.atlas.WEIGHT]
+            self._panel.add(seat, x, y, float(weight), float(users.sums[row, kernels.atlas.RATIO]))
         if population.clock >= population.due:
             self._learn_prior()
         return Outcome(user)
 
+    def _row_of(self, user: User) -> int:
+        """Return the row of a user; a new one may get a seat on the panel."""
+        users, known = self._users, user in self._users.row
+        row = users.of(user)
+        if not known:
+            self._population.segments += 1
+            seat, left = self._panel.admit(row, self._population.segments)
+            users.ledger[row, kernels.atlas.SEAT] = seat
+            if left != NONE:
+                users.ledger[left, kernels.atlas.SEAT] = NONE
+        return row
+
     def _learn_prior(self) -> None:
         users, population, kernel = self._users, self._population, kernels.atlas
         population.due = max(population.clock + 1.0, GROWTH * population.clock)
-        panel = sample(len(users.row), PANEL)
-        population.learn(users.gram[panel], users.moment[panel], users.sums[panel])
-        ledger = users.ledger[panel]
+        population.learn(*self._panel.held())
+        ledger = users.ledger[: min(len(users.row), COMPARED_USERS)]
         population.compare_users(ledger[:, kernel.NOISE_SUM], ledger[:, kernel.NOISE_WEIGHT])
 
     def _scale(self, row: int) -> float:
@@ -125,7 +151,7 @@ class RandomEffects(WithoutGroups, OneByOne):
     @property
     def noise(self) -> float:
         """Standard deviation of the noise: as given, or as estimated so far."""
-        return math.sqrt(self._population.noise)
+        return math.sqrt(self._population.line_noise)
 
     @property
     def _by_user(self) -> Mapping[User, int]:
@@ -133,19 +159,25 @@ class RandomEffects(WithoutGroups, OneByOne):
 
     def _forget(self, user: User) -> None:
         """Remove the user's sums; what prior and noise have learnt from them stays."""
+        row, last = self._users.row[user], len(self._users.row) - 1
+        self._panel.forget(row)
+        self._panel.rename(last, row)
         self._users.remove(user)
         self._population.forget()
 
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
         state, arrays = dict[str, Any](), Arrays()
-        for part, owner in (("users", self._users), ("population", self._population)):
+        for part, owner in self._parts():
             state[part], held = owner.dump()
             arrays |= columns.prefixed(held, f"{part}_")
         return state, arrays
 
     def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
-        self._users.fill(state["users"], columns.part(arrays, "users_"))
-        self._population.fill(state["population"], columns.part(arrays, "population_"))
+        for part, owner in self._parts():
+            owner.fill(state[part], columns.part(arrays, f"{part}_"))
+
+    def _parts(self) -> tuple[tuple[str, _Users | Population | Panel], ...]:
+        return ("users", self._users), ("population", self._population), ("panel", self._panel)
 
 
 class _Users:
@@ -178,6 +210,17 @@ class _Users:
             columns.make_room(self, self._columns, row + 1)
         return row
 
+    def convert(self, factor: float, constant: float, noise: float) -> None:
+        """Turn levels ``m`` into ``factor · m + constant``; `noise` is the variance from now on."""
+        kernel = kernels.atlas
+        scale = self.sums[:, kernel.SCALE]
+        self.gram, self.moment = converted(
+            noise * scale[:, None, None] * self.gram, noise * scale[:, None] * self.moment, factor,
+            constant,
+        )  # fmt: skip
+        self.sums[:, kernel.SCALE], self.sums[:, kernel.RATIO] = 1.0 / noise, 1.0
+        self.ledger[:, [kernel.NOISE_SUM, kernel.NOISE_WEIGHT]] = 0.0
+
     def remove(self, user: User) -> None:
         """Remove a user; the user in the last row moves to this row."""
         columns.remove(self, self._columns, self.row[user], len(self.row) - 1)
@@ -196,8 +239,7 @@ class _Users:
 class _NoModels:
     """The arguments of Atlas's kernels where there are no shared models: only the empty row 0.
 
-    Kernels never write to row 0, so the arrays stay zero; `memory` is room for one reward, which
-    nothing reads.
+    Kernels never write to row 0, so the arrays stay zero; `memory` holds the last reward.
     """
 
     def __init__(self, dim: int) -> None:
@@ -206,18 +248,4 @@ class _NoModels:
         self.precision, self.shift = np.zeros((1, p, p)), np.zeros((1, p))
         self.tally = np.zeros((1, len(kernels.tastes.TALLY)))
         self.belief = np.ones(1)
-        self.memory = np.zeros((1, dim + 4))
-
-
-def sample(rows: int, most: int) -> Ids:
-    """Return at most `most` of the numbers below `rows`: those with the smallest hashes.
-
-    The sample is uniform and needs no state; with more rows, most of it stays the same.
-
-    >>> sample(3, 5), sample(1000, 5)
-    (array([0, 1, 2]), array([  0, 233, 466, 610, 843]))
-    """
-    if rows <= most:
-        return np.arange(rows)
-    hashes = np.arange(rows) * _HASH % _RANGE
-    return np.sort(np.argpartition(hashes, most)[:most])
+        self.memory = np.zeros((1, dim + kernels.atlas.REMEMBERED))

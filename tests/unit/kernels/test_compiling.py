@@ -99,14 +99,15 @@ FORMS = """
 import numpy as np
 from dyclu import Atlas, DyClu, LinUCB, kernels
 rng = np.random.default_rng(8)
-for policy in (DyClu(4), LinUCB(4), Atlas(4)):
-    for step in range(60):
+for policy, binary in ((DyClu(4), 0), (LinUCB(4), 0), (Atlas(4), 0), (Atlas(4), 1)):
+    for step in range(200):
         arms = rng.normal(size=(5, 4))
         forms = arms, np.asfortranarray(arms), arms[::-1], arms.astype(np.float32), arms.copy()
         for form in forms:
             form.flags.writeable = False
         arm = policy.decide(step % 3, forms[step % 5]).arm
-        policy.learn(step % 3, forms[step % 5][arm], float(rng.normal()))
+        reward = float(forms[step % 5][arm].sum() + 0.3 * rng.normal())
+        policy.learn(step % 3, forms[step % 5][arm], float(reward > 0) if binary else reward)
         policy.decide("an unknown user", arms)
     policy.decide_many([0, 1], np.asfortranarray(rng.normal(size=(2, 5, 4))))
     policy.learn_many([0, 1], np.asfortranarray(rng.normal(size=(2, 4))), [0.0, 1.0])

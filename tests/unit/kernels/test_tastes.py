@@ -10,10 +10,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 from scipy.stats import multivariate_normal
 
 from dyclu import kernels
-from dyclu.kernels.tastes import COUNT, EVIDENCE, IMPOSSIBLE, SLACK, STALE, TALLY, UNLIKELY
+from dyclu.kernels.tastes import (
+    COUNT,
+    EVIDENCE,
+    FAMILIAR,
+    IMPOSSIBLE,
+    SLACK,
+    STALE,
+    TALLY,
+    UNLIKELY,
+)
 from dyclu.validation import FloatArray, Ids
 from tests.properties.observations import SEEDS
 
@@ -328,11 +338,11 @@ def test_estimate_without_is_the_posterior_mean_from_the_others(seed: int, dim: 
 
 
 @FEW
-@given(SEEDS, DIMS, st.sampled_from([0, 4]), st.sampled_from([0.0, 0.3]))
-def test_score_in_doubt_returns_the_moments_of_the_mixture(
-    seed: int, dim: int, suspect: int, suspicion: float
+@given(SEEDS, DIMS, st.sampled_from([0, 4]), st.sampled_from([0.0, 0.3]), st.booleans())
+def test_score_in_doubt_returns_means_over_the_mixture(
+    seed: int, dim: int, suspect: int, suspicion: float, binary: bool
 ) -> None:
-    """The law of total variance, over every model with the segment, and a suspect without it."""
+    """Over every model with the segment, and a suspect without it: rewards, and own widths."""
     rng, noise = np.random.default_rng(seed), 0.4
     prior, segment = prior_of(rng, dim), observed(rng, dim, 3, noise)
     others = [observed(rng, dim, count, noise) for count in (5, 1, 8)]
@@ -343,27 +353,60 @@ def test_score_in_doubt_returns_the_moments_of_the_mixture(
     for row in (1, 3, 4):
         shelf.precision[row] += belief[row] * segment.precision
         shelf.shift[row] += belief[row] * segment.shift
-    theta, mean, variance = np.empty(dim + 1), np.empty(4), np.empty(4)
+    shelf.tally[:, SLACK] = rng.uniform(0.001, 0.5, size=5)
+    theta, mean, width = np.empty(dim + 1), np.empty(4), np.empty(4)
     kernels.tastes.score_in_doubt(
         shelf.precision, shelf.shift, shelf.rows, prior.precision, prior.shift,
         segment.Z.T @ segment.Z, segment.Z.T @ segment.y, 1.0 / noise, belief, suspect, suspicion,
-        arms, theta, mean, variance,
+        arms, shelf.tally, 50.0, noise, binary, 0.25, theta, mean, width,
     )  # fmt: skip
+    rows = [0, 1, 4, suspect]
     laws = [prior.given(segment)] + [prior.given(others[i] + segment) for i in (0, 2)]
     laws.append(prior if suspect == 0 else prior.given(others[2]))
     weight = np.append((1.0 - suspicion) * belief[[0, 1, 4]], suspicion)
     weight /= weight.sum()
-    Z = np.column_stack((arms, np.ones(4)))
-    means = np.array([Z @ law.mean for law in laws])
-    variances = np.array([((Z @ law.covariance) * Z).sum(axis=1) for law in laws])
-    expected = weight @ means
-    np.testing.assert_allclose(mean, expected, rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(
-        variance, weight @ variances + weight @ (means - expected) ** 2, rtol=1e-6, atol=1e-7
-    )
+    scores = [
+        scores_of(law, arms, shelf.tally[row, SLACK], shelf.tally[row, COUNT] + 50.0, noise, binary)
+        for law, row in zip(laws, rows, strict=True)
+    ]
+    np.testing.assert_allclose(mean, weight @ [found[0] for found in scores], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(width, weight @ [found[1] for found in scores], rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(
         theta, weight @ np.array([law.mean for law in laws]), rtol=1e-6, atol=1e-7
     )
+
+
+def scores_of(
+    law: Prior, arms: FloatArray, slack: float, horizon: float, noise: float, binary: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Return expected rewards of arms, and widths of their levels, with 0.25 deviations."""
+    Z = np.column_stack((arms, np.ones(len(arms))))
+    value, variance = Z @ law.mean, ((Z @ law.covariance) * Z).sum(axis=1)
+    information = np.full(len(arms), 1.0 / noise)
+    if binary:
+        value = expit(value)
+        information = value * (1.0 - value)
+    width = [
+        kernels.tastes.exploration(float(v), slack, horizon * float(i), 0.25)
+        for v, i in zip(variance, information, strict=True)
+    ]
+    return np.asarray(value), np.array(width)
+
+
+def test_disagreement_of_models_does_not_widen_the_score_of_an_arm() -> None:
+    """Two models that know all about the arm, and say 5 and −5."""
+    sure, alpha = 1e12, 3.0
+    precision, shift = np.zeros((3, 2, 2)), np.zeros((3, 2))
+    precision[1:] = sure * np.eye(2)
+    shift[1, 1], shift[2, 1] = 5.0 * sure, -5.0 * sure
+    theta, mean, width = np.empty(2), np.empty(1), np.empty(1)
+    kernels.tastes.score_in_doubt(
+        precision, shift, np.arange(3), np.eye(2), np.zeros(2), np.zeros((2, 2)), np.zeros(2), 0.0,
+        np.array([0.0, 0.5, 0.5]), 0, 0.0, np.ones((1, 1)), np.zeros((3, len(TALLY))), 1.0, 1.0,
+        False, alpha, theta, mean, width,
+    )  # fmt: skip
+    assert mean[0] == pytest.approx(0.0, abs=1e-9)
+    assert 0.0 < width[0] < 1e-5
 
 
 def test_score_in_doubt_of_a_stranger_among_many_models_is_their_mean() -> None:
@@ -372,25 +415,122 @@ def test_score_in_doubt_of_a_stranger_among_many_models_is_their_mean() -> None:
     prior, shelf, arms = prior_of(rng, 1), Shelf.of(*held), np.ones((1, 1))
     belief = np.zeros(many + 2)
     belief[shelf.rows] = 1.0 / len(shelf.rows)
-    theta, mean, variance = np.empty(2), np.empty(1), np.empty(1)
+    theta, mean, width = np.empty(2), np.empty(1), np.empty(1)
     kernels.tastes.score_in_doubt(
         shelf.precision, shelf.shift, shelf.rows, prior.precision, prior.shift, np.zeros((2, 2)),
-        np.zeros(2), 0.0, belief, 0, 0.0, arms, theta, mean, variance,
+        np.zeros(2), 0.0, belief, 0, 0.0, arms, shelf.tally, 1.0, 0.5, False, 0.25, theta, mean,
+        width,
     )  # fmt: skip
     means = [prior.mean.sum(), *(prior.given(data).mean.sum() for data in held)]
     assert mean[0] == pytest.approx(np.mean(means))
 
 
 @FEW
-@given(SEEDS, DIMS)
-def test_score_located_returns_mean_and_variance_by_one_model(seed: int, dim: int) -> None:
+@given(SEEDS, DIMS, st.floats(0.001, 1.0), st.booleans())
+def test_score_located_returns_expected_rewards_and_widths_by_one_model(
+    seed: int, dim: int, slack: float, binary: bool
+) -> None:
     rng = np.random.default_rng(seed)
-    theta, covariance = rng.normal(size=dim + 1), definite(rng, dim + 1)
-    arms, mean, variance = rng.normal(size=(5, dim)), np.empty(5), np.empty(5)
-    kernels.tastes.score_located(theta, covariance, arms, mean, variance)
-    Z = np.column_stack((arms, np.ones(5)))
-    np.testing.assert_allclose(mean, Z @ theta, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(variance, ((Z @ covariance) * Z).sum(axis=1), rtol=1e-9)
+    law, arms = prior_of(rng, dim), rng.normal(size=(5, dim))
+    mean, width = np.empty(5), np.empty(5)
+    kernels.tastes.score_located(
+        law.mean, law.covariance, arms, slack, 50.0, 0.4, binary, 0.25, mean, width
+    )
+    means, widths = scores_of(law, arms, slack, 50.0, 0.4, binary)
+    np.testing.assert_allclose(mean, means, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(width, widths, rtol=1e-9)
+
+
+# Exploration
+
+
+@given(st.floats(1e-6, 10.0), st.floats(0.0, 1.0), st.floats(0.0, 1e6), st.floats(0.0, 3.0))
+def test_width_of_a_familiar_arm_is_alpha_deviations(
+    slack: float, part: float, worth: float, alpha: float
+) -> None:
+    variance = part * (FAMILIAR * slack)
+    assert kernels.tastes.exploration(variance, slack, worth, alpha) == pytest.approx(
+        alpha * math.sqrt(variance), rel=1e-6, abs=1e-12
+    )
+
+
+@given(st.floats(1e-4, 10.0), st.floats(1.001, 50.0), st.floats(0.0, 1e6), st.floats(0.0, 3.0))
+def test_width_of_a_little_known_arm_is_a_part_of_its_gittins_index(
+    slack: float, times: float, worth: float, alpha: float
+) -> None:
+    """The part grows from 0 to 1 with the variance; `alpha` deviations are the least."""
+    variance = times * FAMILIAR * slack
+    index = (1.0 - 1.0 / times) * kernels.tastes.gittins(worth * variance)
+    assert kernels.tastes.exploration(variance, slack, worth, alpha) == pytest.approx(
+        max(alpha, index) * math.sqrt(variance), rel=1e-9
+    )
+
+
+def test_width_of_an_arm_whose_level_is_known_is_zero() -> None:
+    assert kernels.tastes.exploration(0.0, 0.0, 1e6, 2.0) == 0.0
+    assert kernels.tastes.exploration(0.0, 1.0, 1e6, 2.0) == 0.0
+
+
+JOINTS = (0.2, 1.0, 5.0, 15.0)
+"""Where the pieces of Brezzi and Lai's approximation meet."""
+
+
+@given(st.sampled_from(list(itertools.pairwise((1e-6, *JOINTS, 1e6)))), st.data())
+def test_gittins_grows_with_the_ratio_between_joints(
+    piece: tuple[float, float], data: st.DataObject
+) -> None:
+    low, high = (data.draw(st.floats(piece[0] * (1.0 + 1e-9), piece[1])) for _ in range(2))
+    low, high = min(low, high), max(low, high)
+    assert kernels.tastes.gittins(low) <= kernels.tastes.gittins(high)
+    if high > 1.01 * low:
+        assert kernels.tastes.gittins(low) < kernels.tastes.gittins(high)
+
+
+@pytest.mark.parametrize(
+    ("joint", "jump"), list(zip(JOINTS, (-0.0722, -0.01, -0.0031, 0.0887), strict=True))
+)
+def test_gittins_jumps_at_the_joints_as_the_published_pieces_do(joint: float, jump: float) -> None:
+    """The constants have two decimals, so pieces do not meet; computed by hand from the paper."""
+    found = kernels.tastes.gittins(joint * (1.0 + 1e-9)) - kernels.tastes.gittins(joint)
+    assert found == pytest.approx(jump, abs=1e-4)
+
+
+def indices_by_induction(discount: float, most: int) -> FloatArray:
+    """Return by how many deviations the index of a normal arm exceeds its mean, for n < `most`.
+
+    The arm has been tried n times, with noise 1. Backward induction: a trial of an arm with the
+    estimate m is worth it, against a sure reward of 0, if ``m + β E V(m′, n + 1) > 0``. The index
+    of an arm with the estimate 0 is minus the least such m.
+    """
+    grid = np.linspace(-1.0, 1.0, 801)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(15)
+    weights = weights / weights.sum()
+    value, index = np.maximum(grid, 0.0) / (1.0 - discount), np.zeros(most)
+    for n in range(most + int(5.0 / (1.0 - discount)), 0, -1):
+        step = 1.0 / math.sqrt(n * (n + 1.0))
+        later = np.interp(np.add.outer(grid, step * nodes), grid, value) @ weights
+        # Beyond the grid an arm is tried for ever.
+        tried = np.where(grid > 0.9, grid / (1.0 - discount), grid + discount * later)
+        value = np.maximum(tried, 0.0)
+        if n < most:
+            index[n] = -np.interp(0.0, tried, grid) * math.sqrt(n)
+    return index
+
+
+def test_gittins_is_a_cautious_part_of_the_index_by_backward_induction() -> None:
+    """For 10 to 400 trials and a discount of 0.99: ratios of 0.25 to 10.
+
+    Brezzi and Lai's boundary is that of Brownian motion; trials one by one lower it by 0.583 steps
+    of the estimate (Chernoff and Petkau 1986), which are 0.583/√n deviations. The pieces lie below
+    the index wherever they are constants minus 1/√s: by up to 0.56 of it, at a ratio of 10.
+    """
+    index, rate = indices_by_induction(0.99, 401), -math.log(0.99)
+    for n in (10, 20, 40, 80, 160, 400):
+        continuous = index[n] + 0.583 / math.sqrt(n)
+        assert 0.44 < kernels.tastes.gittins(1.0 / (n * rate)) / continuous < 1.0
+
+
+# Mergers
 
 
 def places(*sizes: float) -> float:
@@ -411,9 +551,10 @@ def test_best_partner_gains_most_evidence_of_all_pairs(
         held.append(Observed(data.Z, data.Z @ (taste + shift) + 0.7 * data.y, noise))
     shelf = Shelf.of(*held)
     members = np.array([0.0, 2.0, 0.0, 1.0, 0.0, 3.0])
+    divisions = rng.uniform(0.0, 2.0, size=5)  # no user is divided between models 3 and 5
     partner, gain = kernels.tastes.best_partner(
         shelf.precision, shelf.shift, shelf.tally, shelf.rows, prior.precision, prior.shift, 3,
-        members, prudence,
+        members, divisions, prudence,
     )  # fmt: skip
     expected = {}
     for row, data in zip(shelf.rows[1:].tolist(), held, strict=True):
@@ -423,6 +564,7 @@ def test_best_partner_gains_most_evidence_of_all_pairs(
                 - prior.log_marginal(data)
                 - prior.log_marginal(held[1])
                 + prudence * (places(members[row] + members[3]) - places(members[row], members[3]))
+                - prudence * (divisions[row] if row < 5 else 0.0)
             )
     best = max(expected, key=lambda row: expected[row])
     if expected[best] <= 0.0:

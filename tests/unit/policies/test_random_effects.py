@@ -12,8 +12,7 @@ import pytest
 import dyclu
 from dyclu.errors import OptionError
 from dyclu.policies import LinUCB, RandomEffects
-from dyclu.policies.common.population import PANEL
-from dyclu.policies.random_effects import sample
+from dyclu.policies.common.panel import PANEL
 from dyclu.policy import Policy
 from dyclu.validation import FloatArray
 
@@ -31,8 +30,10 @@ def with_prior(mean: FloatArray, covariance: FloatArray, *, noise: float) -> Ran
     policy = RandomEffects(len(mean) - 1, noise=noise, alpha=1.0, rewards="real")
     policy.learn("somebody", np.ones(len(mean) - 1), 0.0)  # the first reward sets a prior
     policy._population.due = math.inf
-    policy._population.tastes = covariance
-    policy._population._set_prior(mean, np.zeros_like(covariance))
+    population = policy._population
+    population.line, population.line_tastes = mean, covariance
+    population.line_doubt = np.zeros_like(covariance)
+    population._set_prior()
     return policy
 
 
@@ -145,7 +146,7 @@ def test_a_stranger_has_the_prior_and_the_uncertainty_of_its_mean() -> None:
     decision = policy.decide("stranger", arm)
     assert decision.mean == pytest.approx(z @ population.mean)
     assert decision.width == pytest.approx(math.sqrt(z @ population.covariance @ z))
-    assert z @ population.covariance @ z > z @ population.tastes @ z
+    assert z @ population.covariance @ z > z @ population.line_tastes @ z
 
 
 # The prior is learnt
@@ -169,7 +170,7 @@ def test_prior_and_noise_are_learnt() -> None:
     np.testing.assert_array_less(np.abs(population.mean - mean), 4 * 0.09 * deviations)
     even = np.append(np.full(DIM, (deviations[:-1] ** 2).mean()), deviations[-1] ** 2)
     expected = (PANEL * deviations**2 + (DIM + 1) * even) / (PANEL + DIM + 1)
-    np.testing.assert_allclose(np.diag(population.tastes), expected, rtol=4 * 0.125)
+    np.testing.assert_allclose(np.diag(population.line_tastes), expected, rtol=4 * 0.125)
     # 128 · 40 rewards less 128 · 6 parameters: the standard error of the noise is about 1 %.
     assert policy.noise == pytest.approx(0.2, rel=0.1)
 
@@ -274,30 +275,6 @@ def test_the_kernels_write_to_nothing_that_users_share() -> None:
     play(policy, spread=DIFFERENT, seed=0, users=5, rounds=5)
     shared = policy._shared
     assert not any(array.any() for array in (shared.precision, shared.shift, shared.tally))
-
-
-# The panel
-
-
-@pytest.mark.parametrize("period", [2, 3, 7, 10])
-def test_sample_is_even_over_users_who_arrive_in_any_rhythm(period: int) -> None:
-    # A random sample would have a standard deviation of up to √32 = 6 in a class.
-    for rows in (PANEL + 1, 1000, 12_345):
-        classes = np.bincount(sample(rows, PANEL) % period, minlength=period)
-        assert classes.sum() == PANEL
-        assert np.abs(classes - PANEL / period).max() <= 6
-
-
-def test_sample_has_early_and_late_users() -> None:
-    # The mean of a random sample has a standard error of 1/√(12 · 128) = 2.6 % of the rows.
-    for rows in (300, 1000, 12_345):
-        assert sample(rows, PANEL).mean() == pytest.approx(rows / 2, abs=0.08 * rows)
-
-
-def test_sample_changes_slowly() -> None:
-    # With 5 % more rows, 5 % of a uniform sample are new on average.
-    before, after = sample(1000, PANEL), sample(1050, PANEL)
-    assert len(np.intersect1d(before, after)) >= 0.9 * PANEL
 
 
 def test_options_are_checked_and_shown() -> None:

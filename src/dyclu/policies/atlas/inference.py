@@ -9,6 +9,7 @@ import numpy as np
 from dyclu import kernels
 from dyclu.policies.atlas.tastes import NEW, Tastes
 from dyclu.policies.atlas.users import IN_DOUBT, LOCATED, NONE, Users
+from dyclu.policies.common.panel import Panel
 from dyclu.policies.common.population import LEAST_SPAN, Population
 from dyclu.validation import FloatArray, User
 
@@ -59,7 +60,7 @@ class Inference:
     def __init__(self, dim: int, *, noise: float | None, rewards: str | None) -> None:
         self.dim = dim
         self.population = Population(dim, noise=noise, rewards=rewards)
-        self.tastes, self.users = Tastes(dim), Users(dim)
+        self.tastes, self.users, self.panel = Tastes(dim), Users(dim), Panel(dim)
 
     def learn(self, user: User, x: FloatArray, y: float) -> Step:
         """Learn from one reward."""
@@ -68,6 +69,10 @@ class Inference:
         if population.clock == 1:
             population.begin()
             self.tastes.invalidate()
+        else:
+            self._follow_law()
+        if population.binary:
+            y = min(max(y, 0.0), 1.0)
         row = users.row.get(user, NONE)
         if row == NONE:
             row = users.welcome(user)
@@ -88,22 +93,53 @@ class Inference:
             population.shift, gram, moment, sums, users.ledger[row], block, population.stream, x, y,
         )  # fmt: skip
         users.holding[row] = sums[kernels.atlas.SCALE]
+        self._seat_reward(row)
         age = self._review(row) if self._is_due(row, 1) else 0
         return self.settle(row, surprised, age)
 
     def _learn_located(self, row: int, x: FloatArray, y: float) -> Step:
         tastes, users, population = self.tastes, self.users, self.population
         block = users.roomy_memory(row, population.span)
-        surprised, suspicious, weight = kernels.atlas.learn_located(
+        surprised, suspicious = kernels.atlas.learn_located(
             tastes.precision, tastes.shift, tastes.covariance, tastes.theta, tastes.tally,
             tastes.rows, population.precision, population.shift, population.contexts,
             users.ledger[row], block, population.stream, x, y,
         )  # fmt: skip
-        if users.unit[row] != NONE:
-            kernels.atlas.add_to_segment(*users.segment(row), x, y, weight)
+        self._seat_reward(row)
         due = suspicious if population.span < LONG else self._is_due(row, LEAST_SPAN)
         age = self._review(row) if due or (suspicious and users.chance[row, 0] < 0.5) else 0
         return self.settle(row, surprised, age) if age else Step(surprised)
+
+    def _seat_reward(self, row: int) -> None:
+        """Add the last reward of a user to their segment on the panel, if it is there."""
+        users, population, seat = self.users, self.population, int(self.users.seat[row])
+        if seat != NONE:
+            last = users.memory(row)[int(users.length[row]) - 1]
+            y = float(last[self.dim + kernels.atlas.REWARD])
+            weight = 1.0 if population.binary else float(last[self.dim + kernels.atlas.WEIGHT])
+            variance = kernels.atlas.user_variance(users.ledger[row], population.stream)
+            ratio = variance / float(population.stream[kernels.atlas.NOISE])
+            self.panel.add(seat, last[: self.dim], y, weight, ratio)
+
+    def _seat_memory(self, row: int, first: int, sign: float) -> None:
+        """Add the rewards of a user's memory to their segment on the panel, or take them out."""
+        users, panel, kernel, seat = (
+            self.users,
+            self.panel,
+            kernels.atlas,
+            int(self.users.seat[row]),
+        )
+        if seat == NONE:
+            return
+        length, weight = int(users.length[row]), -1 if self.population.binary else kernel.WEIGHT
+        gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
+        energy = kernel.sum_memory(
+            users.memory(row), first, length, kernel.REWARD, weight, gram, moment
+        )
+        panel.gram[seat] += sign * gram
+        panel.moment[seat] += sign * moment
+        panel.sums[seat, kernel.HELD] += sign * (length - first)
+        panel.sums[seat, kernel.ENERGY] += sign * energy
 
     def _is_due(self, row: int, least: int) -> bool:
         every = max(least, self.population.span // REVIEWS)
@@ -121,23 +157,12 @@ class Inference:
         users.believe(row, NEW)
         users.doubtful[row] = None
         population.segments += 1
-        users.store_segment(row)
-        unit = int(users.unit[row])
-        left = users.segments.admit(unit, population.segments)
-        if left == unit:
-            users.unit[row] = NONE
-            users.segments.give_back(unit)
-        elif left != NONE:
-            self._leave_panel(left)
-
-    def _leave_panel(self, unit: int) -> None:
-        """Give back the sums of a segment that has left the panel, unless its user needs them."""
-        owner = int(self.users.segments.owner[unit])
-        if owner >= 0 and self.users.status[owner] == IN_DOUBT:
-            return
-        if owner >= 0:
-            self.users.unit[owner] = NONE
-        self.users.segments.give_back(unit)
+        if users.seat[row] != NONE:
+            self.panel.end(int(users.seat[row]))
+        seat, left = self.panel.admit(row, population.segments)
+        if left != NONE:
+            users.seat[left] = NONE
+        users.seat[row] = seat
 
     def _review(self, row: int) -> int:
         """End the user's segment if they have probably changed; return how many rewards ago."""
@@ -177,52 +202,151 @@ class Inference:
         tastes, users, population = self.tastes, self.users, self.population
         kernel, length = kernels.atlas, int(users.length[row])
         block = users.memory(row)
-        gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
         if users.status[row] == LOCATED:
             home = int(users.home[row])
-            kernel.sum_memory(block, cut, length, kernel.CREDIT, gram, moment)
+            gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
+            kernel.sum_memory(block, cut, length, kernel.RESPONSE, kernel.CREDIT, gram, moment)
             tastes.add(home, gram, moment, -self._credited(row, cut))
             tastes.users[home] -= 1.0
-            gram[:], moment[:] = 0.0, 0.0
         else:
-            self._share_out(row, -1.0)
-        energy = kernel.sum_memory(block, cut, length, kernel.WEIGHT, gram, moment)
-        if users.unit[row] != NONE or users.status[row] == IN_DOUBT:
-            held, pull, sums = users.segment(row)
-            held -= gram
-            pull -= moment
-            sums[kernel.HELD] -= length - cut
-            sums[kernel.ENERGY] -= energy
-            if users.status[row] == IN_DOUBT:
-                kernel.share_out(
-                    tastes.precision, tastes.shift, tastes.tally, users.ledger[row], 1.0, sums,
-                    held, pull,
-                )  # fmt: skip
+            self._cut_segment(row, cut)
+        self._seat_memory(row, cut, -1.0)
         self._close_segment(row)
         noise = kernel.user_variance(users.ledger[row], population.stream)
-        kernel.reweigh(
-            block, cut, length, population.covariance, population.mean, noise, population.stream
+        kernel.reobserve(
+            block, cut, length, population.covariance, population.mean, noise, population.binary
         )
-        gram[:], moment[:] = 0.0, 0.0
-        energy = kernel.sum_memory(block, cut, length, kernel.WEIGHT, gram, moment)
         users.forget_before(row, cut)
         self.open_segment(row)
-        if users.unit[row] == NONE and length - cut > LEAST_SPAN:
-            users.unit[row] = users.segments.lend(row)
-            sums = users.segments.sums[int(users.unit[row])]
-            sums[kernel.SCALE] = users.holding[row]
-        if users.unit[row] != NONE:
-            held, pull, sums = users.segment(row)
-            held[:], pull[:] = gram, moment
-            sums[kernel.HELD], sums[kernel.ENERGY] = length - cut, energy
-            sums[kernel.RATIO] = 1.0 / (users.holding[row] * population.noise)
+        self._seat_memory(row, 0, 1.0)
+        if length - cut > LEAST_SPAN:
+            users.store_segment(row)
         self.place(row)
+        self.expand_again(row)
         tastes.refresh(population)
-        kernel.restart(
+        users.memory(row)[: length - cut, self.dim + kernel.CREDIT] = 0.0
+        self._predict_again(row)
+
+    def _cut_segment(self, row: int, cut: int) -> None:
+        """Take the memory's rewards from `cut` on out of the segment of a user in doubt."""
+        tastes, users, kernel = self.tastes, self.users, kernels.atlas
+        self._share_out(row, -1.0)
+        held, pull, sums = users.segment(row)
+        gram, moment = np.zeros_like(held), np.zeros_like(pull)
+        length = int(users.length[row])
+        sums[kernel.ENERGY] -= kernel.sum_memory(
+            users.memory(row), cut, length, kernel.RESPONSE, kernel.WEIGHT, gram, moment
+        )
+        held -= gram
+        pull -= moment
+        sums[kernel.HELD] -= length - cut
+        kernel.share_out(
+            tastes.precision, tastes.shift, tastes.tally, users.ledger[row], 1.0, sums, held, pull
+        )
+
+    def _predict_again(self, row: int) -> None:
+        """Set the densities in a user's memory to those that the belief predicts."""
+        tastes, users, population = self.tastes, self.users, self.population
+        kernels.atlas.restart(
             tastes.precision, tastes.shift, tastes.theta, tastes.tally, tastes.rows,
             population.covariance, population.mean, users.ledger[row], users.memory(row),
             population.stream,
         )  # fmt: skip
+
+    def expand_again(self, row: int) -> None:
+        """Expand the clicks of a user in doubt around what is now expected of them, and place.
+
+        Nothing is done where rewards are real, or if the memory does not hold the whole segment.
+        """
+        tastes, users, population = self.tastes, self.users, self.population
+        length = int(users.length[row])
+        gram, moment, sums = users.segment(row)
+        if not population.binary or sums[kernels.atlas.HELD] > length:
+            return
+        theta, nothing = np.empty(self.dim + 1), np.empty(0)
+        belief = np.empty(int(tastes.rows[-1]) + 1)
+        kernels.atlas.load_belief(users.ledger[row], belief)
+        kernels.tastes.score_in_doubt(
+            tastes.precision, tastes.shift, tastes.rows, population.precision, population.shift,
+            gram, moment, sums[kernels.atlas.SCALE], belief, NEW, 0.0, np.empty((0, self.dim)),
+            tastes.tally, 0.0, 1.0, population.binary, 0.0, theta, nothing, nothing,
+        )  # fmt: skip
+        self._share_out(row, -1.0)
+        kernels.atlas.reobserve(
+            users.memory(row), 0, length, np.zeros_like(gram), theta, 1.0, population.binary
+        )
+        if users.unit[row] != NONE:
+            gram[:], moment[:] = 0.0, 0.0
+            sums[kernels.atlas.ENERGY] = kernels.atlas.sum_memory(
+                users.memory(row),
+                0,
+                length,
+                kernels.atlas.RESPONSE,
+                kernels.atlas.WEIGHT,
+                gram,
+                moment,
+            )
+        self._share_out(row, 1.0)
+        self.place(row)
+
+    def _follow_law(self) -> None:
+        """Turn everything into the levels of another law if rewards have turned out to follow it.
+
+        This looks at all users, once per change of law; the law changes early if it does at all.
+        """
+        line = self.population.change_law()
+        if line is None:
+            return
+        rows = list(self.users.row.values())
+        for row in rows:
+            self._contribute_memory(row, -1.0)
+        self.tastes.convert(*line)
+        self.users.convert(*line, float(self.population.stream[kernels.atlas.NOISE]))
+        for row in rows:
+            self._observe_again(row)
+            self._contribute_memory(row, 1.0)
+            self.panel.empty(int(self.users.seat[row]))
+            self._seat_memory(row, 0, 1.0)
+        self.tastes.refresh(self.population)
+        for row in rows:
+            self._predict_again(row)
+
+    def _contribute_memory(self, row: int, sign: float) -> None:
+        """Add what a user's memory says to the models, or take it out; counts stay as they are."""
+        tastes, users, kernel = self.tastes, self.users, kernels.atlas
+        if users.status[row] == IN_DOUBT:
+            self._share_out(row, sign)
+            return
+        gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
+        kernel.sum_memory(
+            users.memory(row), 0, int(users.length[row]), kernel.RESPONSE, kernel.CREDIT, gram,
+            moment,
+        )  # fmt: skip
+        kernels.tastes.contribute(
+            tastes.precision, tastes.shift, tastes.tally, int(users.home[row]), sign, 1.0, gram,
+            moment, 0.0,
+        )  # fmt: skip
+
+    def _observe_again(self, row: int) -> None:
+        """Set weights and responses in a user's memory by the present law, in their segment too."""
+        users, population, kernel = self.users, self.population, kernels.atlas
+        block, length, unit = users.memory(row), int(users.length[row]), int(users.unit[row])
+        gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
+        energy = -kernel.sum_memory(block, 0, length, kernel.RESPONSE, kernel.WEIGHT, gram, moment)
+        gram, moment = -gram, -moment
+        # Noise without limit: rewards that were learnt as clicks are 0 to 1, and no outliers.
+        noise = 1.0 if population.binary else np.inf
+        kernel.reobserve(
+            block, 0, length, population.covariance, population.mean, noise, population.binary
+        )
+        energy += kernel.sum_memory(block, 0, length, kernel.RESPONSE, kernel.WEIGHT, gram, moment)
+        if unit != NONE:
+            users.segments.gram[unit] += gram
+            users.segments.moment[unit] += moment
+            users.segments.sums[unit, kernel.ENERGY] += energy
+        if users.status[row] == LOCATED:
+            weights = block[:length, self.dim + kernel.WEIGHT]
+            block[:length, self.dim + kernel.CREDIT] = users.holding[row] * weights
 
     def _credited(self, row: int, first: int) -> float:
         """Return as how many observations the home model counts the memory's rewards."""
@@ -294,13 +418,12 @@ class Inference:
         users.doubtful.pop(row)
         tastes.users[model] += 1.0
         tastes.visited[model] = self.population.clock
-        unit = int(users.unit[row])
-        if unit != NONE and unit not in users.segments.panel:
-            self._close_segment(row)
+        self._close_segment(row)
         tastes.refresh(self.population, model)
 
     def forget(self, row: int) -> None:
-        """Take a user out of the models, as far as what is kept of them tells."""
+        """Take a user out of the panel and, as far as what is kept of them tells, of the models."""
+        self.panel.forget(row)
         tastes, users = self.tastes, self.users
         if users.status[row] == IN_DOUBT:
             self._share_out(row, -1.0)
@@ -308,6 +431,8 @@ class Inference:
         home = int(users.home[row])
         gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
         length = int(users.length[row])
-        kernels.atlas.sum_memory(users.memory(row), 0, length, kernels.atlas.CREDIT, gram, moment)
+        kernels.atlas.sum_memory(
+            users.memory(row), 0, length, kernels.atlas.RESPONSE, kernels.atlas.CREDIT, gram, moment
+        )
         tastes.add(home, gram, moment, -self._credited(row, 0))
         tastes.users[home] -= 1.0

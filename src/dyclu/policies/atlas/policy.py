@@ -21,17 +21,15 @@ from dyclu.policies.common.self_checks import comparable, sharing_warnings
 from dyclu.policy import TIE, Change, Decision, Location, Model, Outcome
 from dyclu.validation import FloatArray, User, as_dim, as_positive, as_user
 
-BOLD = 2.0
-"""How many standard deviations an arm is given credit for that nobody has tried."""
-
 
 class Atlas(OneByOne):
     """Keeps one model per distinct taste, and a belief over the models for each user.
 
     **The model.** Tastes are drawn from N(μ, Σ). A user has one of them, keeps it for a while, and
     changes to another one with a small probability per reward. A reward is ``xᵀθ + c`` plus noise,
-    where ``c`` is an intercept that belongs to the taste. Prior, noise, hazard and tastes are all
-    learnt; `docs/theory.md`, section 10, derives every formula from this.
+    where ``c`` is an intercept that belongs to the taste; a reward of 0 or 1 is a click whose log
+    odds are ``xᵀθ + c``. Prior, noise, hazard and tastes are all learnt; `docs/theory.md`, section
+    10, derives every formula from this.
 
     A user begins *in doubt*: after each reward, the evidence of all rewards of their segment under
     every model, and under a new taste, gives a belief, and their data are part of the models by
@@ -44,10 +42,11 @@ class Atlas(OneByOne):
     dim : int
         Number of features of a context. A constant feature is not needed.
     noise : float or None
-        Standard deviation σ of the rewards' noise; None estimates it, for each user if they differ.
+        Standard deviation σ of the noise of real rewards; None estimates it, for each user if they
+        differ.
     alpha : float
-        How many standard deviations of its expected reward an arm is given credit for; an arm that
-        nobody has tried is given 2 at least.
+        How many standard deviations of its expected reward an arm is given credit for. An arm that
+        would never be learnt otherwise is given more (a Gittins index).
     rewards : "binary", "real" or None
         Whether rewards are 0 or 1, or any numbers; None decides by the rewards seen.
 
@@ -91,17 +90,15 @@ class Atlas(OneByOne):
         row = users.row.get(user, NONE)
         theta = np.empty(self.dim + 1)
         if row != NONE and users.status[row] == LOCATED:
-            arm, value, width = kernels.atlas.decide_located(
+            arm, value, reach = kernels.atlas.decide_located(
                 tastes.theta, tastes.covariance, tastes.tally, users.ledger[row], arms,
-                population.covariance, self.alpha, BOLD, TIE, theta,
+                population.stream, self.alpha, TIE, theta,
             )  # fmt: skip
-            return Decision(user, arm, value, width, theta=theta[:-1])
-        mean, variance = np.empty(len(arms)), np.empty(len(arms))
-        doubtful = self._score_in_doubt(row, arms, theta, mean, variance)
-        arm, value, width = kernels.atlas.choose(
-            mean, variance, arms, population.covariance, self.alpha, BOLD, doubtful, TIE
-        )
-        return Decision(user, arm, value, width, theta=theta[:-1])
+            return Decision(user, arm, value, reach, theta=theta[:-1])
+        mean, width = np.empty(len(arms)), np.empty(len(arms))
+        self._score_in_doubt(row, arms, theta, mean, width)
+        arm, value, reach = kernels.atlas.choose(mean, width, population.binary, TIE)
+        return Decision(user, arm, value, reach, theta=theta[:-1])
 
     def _score_in_doubt(
         self,
@@ -109,30 +106,27 @@ class Atlas(OneByOne):
         arms: FloatArray,
         theta: FloatArray,
         mean: FloatArray,
-        variance: FloatArray,
-    ) -> float:
-        """Set estimate, means and variances; return the variance of an arm that may be untried.
-
-        Somebody with fewer rewards than features has no untried arms: where contexts vary they come
-        by anyway, and trying them for its own sake is dear.
-        """
+        width: FloatArray,
+    ) -> None:
+        """Set estimate, expected rewards and widths of the levels."""
         inference = self._inference
         tastes, population, users = inference.tastes, inference.population, inference.users
-        p = self.dim + 1
+        p, kernel, stream = self.dim + 1, kernels.atlas, population.stream
         belief, suspect, suspicion = np.empty(int(tastes.rows[-1]) + 1), NEW, 0.0
         if row == NONE:
-            gram, moment, scale, held = np.zeros((p, p)), np.zeros(p), 0.0, 0.0
+            gram, moment, scale = np.zeros((p, p)), np.zeros(p), 0.0
             belief[tastes.rows] = 1.0 / len(tastes.rows)
         else:
             gram, moment, sums = users.segment(row)
-            scale, held = float(sums[kernels.atlas.SCALE]), float(sums[kernels.atlas.HELD])
-            kernels.atlas.load_belief(users.ledger[row], belief)
+            scale = float(sums[kernel.SCALE])
+            kernel.load_belief(users.ledger[row], belief)
             suspect, suspicion = int(users.suspect[row]), float(users.suspicion[row])
         kernels.tastes.score_in_doubt(
             tastes.precision, tastes.shift, tastes.rows, population.precision, population.shift,
-            gram, moment, scale, belief, suspect, suspicion, arms, theta, mean, variance,
+            gram, moment, scale, belief, suspect, suspicion, arms, tastes.tally,
+            1.0 / stream[kernel.HAZARD], stream[kernel.NOISE], population.binary, self.alpha, theta,
+            mean, width,
         )  # fmt: skip
-        return 0.0 if held >= self.dim else math.inf
 
     def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
         step = self._inference.learn(user, x, y)
@@ -152,7 +146,7 @@ class Atlas(OneByOne):
         Noise that was told counts as at least a millionth of the rewards, and at most a million.
         """
         population = self._inference.population
-        return math.sqrt(population.noise if population.clock else population.variance)
+        return math.sqrt(population.line_noise if population.clock else population.variance)
 
     @property
     def _by_user(self) -> Mapping[User, Any]:
@@ -225,7 +219,7 @@ class Atlas(OneByOne):
 
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
         inference, state, arrays = self._inference, dict[str, Any](), Arrays()
-        for part in ("tastes", "users", "population"):
+        for part in ("tastes", "users", "population", "panel"):
             state[part], held = getattr(inference, part).dump()
             arrays |= columns.prefixed(held, f"{part}_")
         state["upkeep"] = self._upkeep.dump()
@@ -233,7 +227,7 @@ class Atlas(OneByOne):
         return state, arrays
 
     def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
-        for part in ("tastes", "users", "population"):
+        for part in ("tastes", "users", "population", "panel"):
             getattr(self._inference, part).fill(state[part], columns.part(arrays, f"{part}_"))
         self._upkeep.fill(state["upkeep"])
         self._moves = [Change(*move) for move in state["moves"]]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dyclu import kernels
 from dyclu.policies.common import columns
-from dyclu.policies.common.population import Population
+from dyclu.policies.common.population import Population, converted
 from dyclu.validation import FloatArray, Ids
 
 NEW = 0
@@ -90,6 +90,11 @@ class Tastes:
         kernels.tastes.contribute(
             self.precision, self.shift, self.tally, row, sign, 1.0, precision, shift, abs(count)
         )
+
+    def convert(self, factor: float, constant: float) -> None:
+        """Turn levels ``m`` into ``factor · m + constant``, for another law of rewards."""
+        self.precision, self.shift = converted(self.precision, self.shift, factor, constant)
+        self.invalidate()
 
     def invalidate(self) -> None:
         """Note that the prior has changed: everything computed with it must be computed afresh."""

@@ -15,7 +15,7 @@ from dyclu import kernels
 from dyclu.policies.atlas.inference import ESTABLISHED, Inference
 from dyclu.policies.atlas.tastes import NEW
 from dyclu.policies.atlas.users import LOCATED, NONE
-from dyclu.policies.common.population import GROWTH
+from dyclu.policies.common.population import COMPARED_USERS, GROWTH
 from dyclu.validation import FloatArray, Ids
 
 PLACED = 16
@@ -37,13 +37,13 @@ GROWN = 1.1
 """Factor by which a model grows before it is compared with the others again."""
 
 PRUDENCE = 0.25
-"""Weight of what the members' places cost when models are merged or split."""
+"""Weight of what the members' places cost when models are merged."""
 
 ROUNDING = 1e-6
 """Gain in log evidence that may be rounding: the groups are the same as before."""
 
-COMPARED_USERS = 400
-"""Most users whose noise is compared."""
+MEMBERS, SWEEPS, LEAST_SHARE = 128, 12, 0.05
+"""Of the split of a model: most segments, sweeps of EM, and least share of a segment."""
 
 MOST_MODELS = 1000
 """Most models; of those without users, the one left alone longest is removed."""
@@ -93,11 +93,10 @@ class Upkeep:
     def _learn_prior(self) -> None:
         population, users = self.inference.population, self.inference.users
         population.due = max(population.clock + 1.0, GROWTH * population.clock)
-        segments = users.segments
-        rows = [row for row in segments.panel if segments.sums[row, kernels.atlas.HELD] > 0.0]
-        if not rows:
+        gram, moment, sums = self.inference.panel.held()
+        if not len(sums):
             return
-        population.learn(segments.gram[rows], segments.moment[rows], segments.sums[rows])
+        population.learn(gram, moment, sums)
         n = min(users.rows, COMPARED_USERS)
         population.compare_users(users.noise_sum[:n], users.noise_weight[:n])
         population.set_span()
@@ -115,6 +114,7 @@ class Upkeep:
             if row in users.doubtful:
                 del users.doubtful[row]
                 users.doubtful[row] = None
+                inference.expand_again(row)
                 self._note_worth(row, inference.place(row))
                 inference.settle(row)
         del self.queue[:PLACED]
@@ -139,7 +139,8 @@ class Upkeep:
                 others = evidence[rows != model]
                 most = others.max()
                 elsewhere = most + np.log(np.exp(others - most).sum())
-                self.worth[model] = self.worth.get(model, 0.0) + chance * float(elsewhere)
+                gain = chance * float(elsewhere) - kernels.tastes.divided(chance)
+                self.worth[model] = self.worth.get(model, 0.0) + gain
                 self.held[model] = self.held.get(model, 0.0) + chance * float(held)
 
     def _dissolve(self) -> None:
@@ -193,7 +194,7 @@ class Upkeep:
         tastes.checked[row] = tastes.count[row]
         partner, _ = kernels.tastes.best_partner(
             tastes.precision, tastes.shift, tastes.tally, tastes.rows, population.precision,
-            population.shift, row, self._members(), PRUDENCE,
+            population.shift, row, self._members(), self.inference.users.divisions(row), PRUDENCE,
         )  # fmt: skip
         if partner != NONE:
             into, other = (row, partner) if tastes.id[row] < tastes.id[partner] else (partner, row)
@@ -216,93 +217,73 @@ class Upkeep:
         self.inference.tastes.close(row)
 
     def _group(self) -> None:
-        """Group the segments of one model, and those of no model, from scratch.
-
-        The new groups replace the old ones if their evidence is larger, places included.
-        """
-        tastes, users = self.inference.tastes, self.inference.users
-        model = NEW
-        members: Ids = np.empty(0, np.intp)
+        """Split one model, if its segments ask for it; group segments that follow no model."""
+        tastes = self.inference.tastes
+        self._group_strangers()
         if len(tastes):
             self.turn += 1
-            model = int(tastes.rows[1 + self.turn % len(tastes)])
-            members = users.in_doubt_about(model)
-        pool = np.concatenate([users.in_doubt_about(NEW), members])
-        held = np.array([users.segment(int(row))[2][kernels.atlas.HELD] for row in pool])
-        pool = pool[np.argsort(-held, kind="stable")][:GROUPED]
-        pool = pool[[users.segment(int(row))[2][kernels.atlas.HELD] >= 2.0 for row in pool]]
-        if len(pool) > 1:
-            self._regroup(pool, model, set(members.tolist()))
+            self._split(int(tastes.rows[1 + self.turn % len(tastes)]))
+        tastes.refresh(self.inference.population)
 
-    def _regroup(self, pool: Ids, model: int, members: set[int]) -> None:
+    def _group_strangers(self) -> None:
+        """Group segments that believe in a taste never met; each group becomes a model."""
         tastes, users, population = (
             self.inference.tastes, self.inference.users, self.inference.population,
         )  # fmt: skip
-        sums = [users.segment(int(row)) for row in pool]
+        pool = self._longest(users.in_doubt_about(NEW), GROUPED)
+        if len(pool) < 2:
+            return
+        precision, shift = self._natural_forms(pool)
+        label = np.empty(len(pool), np.intp)
+        kernels.tastes.group(
+            precision, shift, population.precision, population.shift, self._evidence(NEW), label
+        )
+        for name in np.unique(label):
+            group = np.flatnonzero(label == name)
+            if len(group) > 1:
+                model = tastes.found(population.clock)
+                for i in group.tolist():
+                    self._assign(int(pool[i]), model)
+
+    def _split(self, model: int) -> None:
+        """Divide a model in two if that raises the evidence, places included."""
+        tastes, users, population = (
+            self.inference.tastes, self.inference.users, self.inference.population,
+        )  # fmt: skip
+        members = self._longest(users.believers(model, LEAST_SHARE), MEMBERS)
+        if len(members) < 2:
+            return
+        precision, shift = self._natural_forms(members)
+        shares = users.chance_of(model, members)
+        rest = tastes.precision[model] - np.einsum("s,sij->ij", shares, precision)
+        pull = tastes.shift[model] - shares @ shift
+        stays = np.empty(len(members))
+        gain = kernels.tastes.split(
+            precision, shift, shares, rest, pull, population.precision, population.shift,
+            self._evidence(NEW), SWEEPS, stays,
+        )  # fmt: skip
+        if gain <= ROUNDING:
+            return
+        new = tastes.found(population.clock)
+        for row, part in zip(members.tolist(), stays.tolist(), strict=True):
+            self.inference._share_out(row, -1.0)
+            users.divide(row, model, new, part, int(tastes.rows[-1]) + 1)
+            self.inference._share_out(row, 1.0)
+
+    def _longest(self, rows: Ids, most: int) -> Ids:
+        """Return those with the most rewards in their segments, 2 at least."""
+        users = self.inference.users
+        held = np.array([users.held(int(row)) for row in rows])
+        order = np.argsort(-held, kind="stable")[:most]
+        return np.asarray(rows[order][held[order] >= 2.0], np.intp)
+
+    def _natural_forms(self, rows: Ids) -> tuple[FloatArray, FloatArray]:
+        """Return precision and shift of the segments of users in doubt."""
+        sums = [self.inference.users.segment(int(row)) for row in rows]
         scales = [own[kernels.atlas.SCALE] for _, _, own in sums]
         precision = np.array([s * gram for s, (gram, _, _) in zip(scales, sums, strict=True)])
         shift = np.array([s * moment for s, (_, moment, _) in zip(scales, sums, strict=True)])
-        inside = np.array([int(row) in members for row in pool])
-        empty = self._evidence(NEW)
-
-        def evidence(total: FloatArray, pull: FloatArray) -> float:
-            value = kernels.tastes.log_evidence(
-                total, pull, population.precision, population.shift, 0.0, total, pull
-            )
-            return float(value) - empty
-
-        before = sum(evidence(precision[i], shift[i]) for i in np.flatnonzero(~inside).tolist())
-        rest = NONE
-        others = 0.0
-        if inside.any():
-            chance = np.array(
-                [users.chance[row][users.likely[row] == model].sum() for row in pool[inside]]
-            )
-            share = chance[:, None]
-            left = tastes.precision[model] - (share[:, :, None] * precision[inside]).sum(axis=0)
-            pull = tastes.shift[model] - (share * shift[inside]).sum(axis=0)
-            held = np.array([own[kernels.atlas.HELD] for _, _, own in sums])[inside]
-            before += evidence(
-                left + precision[inside].sum(axis=0), pull + shift[inside].sum(axis=0)
-            )
-            others = self._members()[model] - inside.sum()
-            if tastes.count[model] - chance @ held > 1.0:
-                rest = len(pool)
-                precision = np.concatenate([precision, left[None]])
-                shift = np.concatenate([shift, pull[None]])
-        label = np.empty(len(precision), np.intp)
-        after = kernels.tastes.group(
-            precision, shift, population.precision, population.shift, empty, label
-        )
-        groups = [np.flatnonzero(label == name) for name in np.unique(label)]
-        gain = after - before - PRUDENCE * self._places(groups, rest, others, inside)
-        if inside.any() and gain <= ROUNDING:
-            return
-        if not inside.any() and all(len(group) < 2 for group in groups):
-            return
-        stays = max(groups, key=len) if rest == NONE else next(g for g in groups if rest in g)
-        for group in groups:
-            if model != NEW and group is stays:
-                target = model
-            elif len(group) > 1:
-                target = tastes.found(population.clock)
-            else:
-                target = NEW
-            for i in group.tolist():
-                if i != rest:
-                    self._assign(int(pool[i]), target)
-        tastes.refresh(population)
-
-    @staticmethod
-    def _places(groups: list[Ids], rest: int, others: float, inside: Any) -> float:
-        """Return what more the places in these groups cost than those in one model."""
-        sizes = [
-            len(group) - 1 + max(others, 0.0) if rest in group else float(len(group))
-            for group in groups
-        ]
-        whole = float(inside.sum()) + max(others, 0.0)
-        xlogx = kernels.tastes.xlogx
-        return xlogx(max(whole, 1.0)) - sum(xlogx(max(size, 1.0)) for size in sizes)
+        return precision, shift
 
     def _assign(self, row: int, model: int) -> None:
         """Make a user in doubt certain of a model."""

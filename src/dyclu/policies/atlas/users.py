@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dyclu import kernels
 from dyclu.policies.common import columns
-from dyclu.policies.common.population import PANEL
+from dyclu.policies.common.population import converted
 from dyclu.validation import FloatArray, Ids, User
 
 NONE = -1
@@ -27,11 +27,6 @@ IN_DOUBT, LOCATED = 0, 1
 CAPACITIES = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """How many rewards the blocks of memory hold."""
 
-_HASH, _RANGE = 2654435761, 2**32
-
-_PAST = -2
-"""A segment of user `u` that has ended has the owner ``_PAST - u``."""
-
 
 class Segments:
     """Sums of segments, in rows that are lent and given back.
@@ -40,10 +35,6 @@ class Segments:
     ----------
     gram, moment, sums : arrays of shape (room, p, p), (room, p) and (room, 4)
         ``Σ w zzᵀ``, ``Σ w zy``, and the columns named in `kernels.atlas`.
-    owner : int array of shape (room,)
-        Row of the user; below `NONE` of a segment that has ended.
-    panel : int array
-        Rows of the segments that the prior is learnt from.
     """
 
     def __init__(self, dim: int) -> None:
@@ -51,13 +42,11 @@ class Segments:
         self.gram = columns.new(np.float64, p, p)
         self.moment = columns.new(np.float64, p)
         self.sums = columns.new(np.float64, 4)
-        self.owner = columns.new(np.int64)
         self._columns = columns.names(self)
         self.rows = 0
         self.free: list[int] = []
-        self.panel: list[int] = []
 
-    def lend(self, owner: int) -> int:
+    def lend(self) -> int:
         """Return a row with empty sums."""
         if self.free:
             row = self.free.pop()
@@ -65,49 +54,22 @@ class Segments:
             row, self.rows = self.rows, self.rows + 1
             columns.make_room(self, self._columns, self.rows)
         columns.clear(self, self._columns, row)
-        self.owner[row] = owner
         self.sums[row, kernels.atlas.RATIO] = 1.0
         return row
 
-    def admit(self, row: int, number: int) -> int:
-        """Put a segment on the panel, in place of one drawn from those there; return that one.
-
-        The panel is a uniform sample of all segments: segment `number` is admitted with the
-        probability ``PANEL / number``. Chance comes from a hash of the number. Returns `NONE` if no
-        segment had to leave.
-        """
-        if len(self.panel) < PANEL:
-            self.panel.append(row)
-            return NONE
-        place = number * _HASH % _RANGE * number // _RANGE
-        if place >= PANEL:
-            return row
-        left, self.panel[place] = self.panel[place], row
-        return left
-
     def give_back(self, row: int) -> None:
-        """Return a row, unless the panel needs it: there it keeps the user of the past."""
-        if row in self.panel:
-            self.owner[row] = _PAST - self.owner[row]
-        else:
-            columns.clear(self, self._columns, row)
-            self.owner[row] = NONE
-            self.free.append(row)
-
-    def forget(self, owner: int) -> None:
-        """Remove all segments of a user from the panel."""
-        for row in [row for row in self.panel if self.owner[row] == _PAST - owner]:
-            self.panel.remove(row)
-            self.give_back(row)
+        """Return a row."""
+        columns.clear(self, self._columns, row)
+        self.free.append(row)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""
-        state = {"rows": self.rows, "free": self.free, "panel": self.panel}
+        state = {"rows": self.rows, "free": self.free}
         return state, columns.dump(self, self._columns, self.rows)
 
     def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Restore what `dump` returned."""
-        self.rows, self.free, self.panel = state["rows"], list(state["free"]), list(state["panel"])
+        self.rows, self.free = state["rows"], list(state["free"])
         columns.fill(self, self._columns, self.rows, arrays)
 
 
@@ -144,6 +106,8 @@ class Users:
         Row of the model a user is located on, and of the last one they were located on; or `NONE`.
     unit : array of shape (room,)
         Row of the stored sums of their segment, or `NONE`.
+    seat : array of shape (room,)
+        Row of their segment on the panel, or `NONE`.
     pool, slot, length : arrays of shape (room,)
         Where their memory is, and how many rewards it holds.
     since, rewards : arrays of shape (room,)
@@ -164,6 +128,7 @@ class Users:
     home: FloatArray
     before: FloatArray
     unit: FloatArray
+    seat: FloatArray
     pool: FloatArray
     slot: FloatArray
     length: FloatArray
@@ -187,7 +152,7 @@ class Users:
         self.rows = 0
         self.doubtful: dict[int, None] = {}
         self.segments = Segments(dim)
-        self.pools = [Pool(capacity, dim + 4) for capacity in CAPACITIES]
+        self.pools = [Pool(capacity, dim + kernels.atlas.REMEMBERED) for capacity in CAPACITIES]
 
     def welcome(self, user: User) -> int:
         """Return the row of a new user, in doubt about everything."""
@@ -199,7 +164,7 @@ class Users:
             self._expose()
         columns.clear(self, self._columns, row)
         self.row[user] = row
-        self.before[row] = self.home[row] = self.unit[row] = NONE
+        self.before[row] = self.home[row] = self.unit[row] = self.seat[row] = NONE
         self.slot[row] = self.pools[0].lend()
         return row
 
@@ -209,7 +174,6 @@ class Users:
         self.doubtful.pop(row, None)
         if self.unit[row] != NONE:
             self.segments.give_back(int(self.unit[row]))
-        self.segments.forget(row)
         pool = self.pools[int(self.pool[row])]
         pool.block[int(self.slot[row])] = 0.0
         pool.free.append(int(self.slot[row]))
@@ -256,16 +220,32 @@ class Users:
         p, length = self.dim + 1, int(self.length[row])
         gram, moment = np.zeros((p, p)), np.zeros(p)
         energy = kernels.atlas.sum_memory(
-            self.memory(row), 0, length, kernels.atlas.WEIGHT, gram, moment
+            self.memory(row), 0, length, kernels.atlas.RESPONSE, kernels.atlas.WEIGHT, gram, moment
         )
         return gram, moment, np.array([length, energy, self.holding[row], 1.0])
 
     def store_segment(self, row: int) -> None:
         """Store the sums of a user's segment, so that the memory may lose rewards of it."""
         sums = self.segment(row)
-        unit = self.segments.lend(row)
+        unit = self.segments.lend()
         self.segments.gram[unit], self.segments.moment[unit], self.segments.sums[unit] = sums
         self.unit[row] = unit
+
+    def convert(self, factor: float, constant: float, noise: float) -> None:
+        """Turn levels ``m`` into ``factor · m + constant``; `noise` is the variance from now on."""
+        kernel, segments, d = kernels.atlas, self.segments, self.dim
+        scale = segments.sums[:, kernel.SCALE].copy()
+        precision, shift = converted(
+            scale[:, None, None] * segments.gram, scale[:, None] * segments.moment, factor, constant
+        )
+        segments.gram, segments.moment = noise * precision, noise * shift
+        segments.sums[:, kernel.SCALE], segments.sums[:, kernel.RATIO] = 1.0 / noise, 1.0
+        for row in self.row.values():
+            block = self.memory(row)[: int(self.length[row]), d:]
+            block[:, kernel.RESPONSE] = factor * block[:, kernel.RESPONSE] + constant
+            block[:, kernel.WEIGHT] *= self.holding[row] * noise / factor**2
+            block[:, kernel.CREDIT] /= factor**2
+        self.holding[:], self.noise_sum[:], self.noise_weight[:] = 1.0 / noise, 0.0, 0.0
 
     def believe(self, row: int, model: int) -> None:
         """Set a user's belief to one model."""
@@ -289,9 +269,46 @@ class Users:
 
     def in_doubt_about(self, model: int) -> Ids:
         """Return the rows of users in doubt who believe rather in this model than not."""
+        return self.believers(model, 0.5)
+
+    def believers(self, model: int, least: float) -> Ids:
+        """Return the rows of users in doubt who believe in a model with this probability."""
         rows = np.fromiter(self.doubtful, np.intp, len(self.doubtful))
-        chance = np.where(self.likely[rows] == model, self.chance[rows], 0.0).sum(axis=1)
-        return np.asarray(rows[chance > 0.5], np.intp)
+        return np.asarray(rows[self.chance_of(model, rows) > least], np.intp)
+
+    def chance_of(self, model: int, rows: Ids) -> FloatArray:
+        """Return the probabilities with which these users believe in a model."""
+        chance = np.where(self.likely[rows] == model, self.chance[rows], 0.0)
+        return np.asarray(chance.sum(axis=1))
+
+    def divide(self, row: int, model: int, new: int, part: float, room: int) -> None:
+        """Move the rest of a user's belief in a model, but for `part` of it, to a new model."""
+        belief = np.empty(room)
+        kernels.atlas.load_belief(self.ledger[row], belief)
+        belief[new] = (1.0 - part) * belief[model]
+        belief[model] *= part
+        kernels.atlas.store_belief(self.ledger[row], np.arange(room), belief)
+
+    def divisions(self, model: int) -> FloatArray:
+        """Return, by row of the models, how much users in doubt are divided between it and `model`.
+
+        A user who believes in the two with `a` and `b` adds ``(a + b) h(a/(a + b))``, where `h` is
+        the entropy of a division.
+        """
+        rows = self.believers(model, 0.0)
+        mine = self.chance_of(model, rows)[:, None]
+        other, row = self.chance[rows], self.likely[rows].astype(np.intp)
+        both = _xlogx(mine + other) - _xlogx(mine) - _xlogx(other)
+        both[row == model] = 0.0
+        total = np.bincount(row.ravel(), both.ravel(), minlength=model + 1)
+        return np.asarray(total, np.float64)
+
+    def held(self, row: int) -> float:
+        """Return the number of rewards in a user's segment."""
+        unit = int(self.unit[row])
+        if unit == NONE:
+            return float(self.length[row])
+        return float(self.segments.sums[unit, kernels.atlas.HELD])
 
     def _expose(self) -> None:
         columns.expose_parts(self, "ledger", kernels.atlas.ledger_parts())
@@ -325,3 +342,8 @@ class Users:
             pool.rows, pool.free = held["rows"], list(held["free"])
             columns.make_room(pool, pool._columns, pool.rows)
             pool.block[: pool.rows] = arrays[f"pool{number}"]
+
+
+def _xlogx(x: FloatArray) -> FloatArray:
+    """Return ``x log x``, which is 0 at 0, for every entry."""
+    return np.asarray(x * np.log(np.where(x > 0.0, x, 1.0)))

@@ -19,9 +19,6 @@ from dyclu.validation import SMALLEST, FloatArray
 Rewards = Literal["binary", "real"]
 """What rewards are: 0 or 1, or any numbers."""
 
-PANEL = 128
-"""Most segments of the panel."""
-
 GROWTH = 1.05
 """Factor by which the stream grows between two estimates of the prior."""
 
@@ -43,9 +40,6 @@ SIGNAL = 0.25
 STRAY_RATE, STRAY_SPREAD = 1e-3, 9.0
 """Chance of a reward that belongs to nobody's taste, and its variance in units of all rewards'."""
 
-NO_STRAYS = -60.0
-"""Log density of a stray where rewards are 0 or 1: there are none."""
-
 QUIETEST = 1e-6
 """Share of the rewards' variance below which the noise's is never taken to fall."""
 
@@ -64,8 +58,15 @@ the first ones, this many times the median of those that are not 0."""
 SETTLED = 20
 """Rewards after which their mean is trusted to tell one that is too large."""
 
-OTHERS = 0.05
-"""Share of rewards other than 0 and 1 above which rewards are not 0/1."""
+OTHERS, FEWER_OTHERS = 0.05, 0.025
+"""Share of rewards other than 0 and 1 above which rewards are real, and below which they are clicks
+again."""
+
+WIDEST_ODDS = 4.0
+"""Largest variance of the log odds of clicks before any data, over the contexts seen so far."""
+
+LEAST_RATE = 0.005
+"""Least share of clicks, and of rewards without one, at which chances are turned into odds."""
 
 LEAST_SPAN, MOST_SPAN, MOST_BYTES = 4, 128, 16_000
 """Least and most rewards that are remembered of a user, and most bytes."""
@@ -88,6 +89,9 @@ SCALES = (
 )  # fmt: skip
 """Factors of Σ and of the noise that are tried."""
 
+COMPARED_USERS = 400
+"""Most users whose noise is compared."""
+
 RATIO_USERS, RATIO_REWARDS, RATIO_KURTOSIS = 8, 5.0, 3.0
 """Users, and rewards of each, from which on noise is compared between users; and the variance of a
 squared error by its squared mean, of a distribution with slightly heavy tails."""
@@ -98,12 +102,18 @@ class Population:
 
     Attributes
     ----------
+    line, line_tastes, line_noise : arrays of shape (p,) and (p, p), and float
+        ``μ̂``, ``Σ`` and ``σ²`` of the rewards themselves, clicks too: their mean is taken to be
+        linear in the features.
     mean, covariance : arrays of shape (p,) and (p, p)
-        Mean and covariance of a taste never met: ``N(μ̂, Σ + Cov μ̂)``.
+        Mean and covariance of a taste never met: ``N(μ̂, Σ + Cov μ̂)``, of levels. The level of a
+        real reward is its mean; that of a click is the log odds.
     precision, shift : arrays of shape (p, p) and (p,)
         Its natural form, ``P`` and ``Pμ̂``.
-    tastes : array of shape (p, p)
-        ``Σ``, the covariance of tastes around their mean.
+    line_doubt : array of shape (p, p)
+        ``Cov μ̂`` of the rewards themselves.
+    tangent : float
+        The click rate at which chances are turned into log odds.
     stream : array
         What kernels must know (`kernels.atlas`): noise, hazard, strays and the rest.
     totals, contexts : arrays
@@ -119,25 +129,32 @@ class Population:
     def __init__(self, dim: int, *, noise: float | None, rewards: str | None) -> None:
         p = dim + 1
         self.dim, self._told, self._rewards = dim, noise, rewards
-        self.mean, self.covariance, self.tastes = np.zeros(p), np.eye(p), np.eye(p)
+        self.line, self.line_tastes, self.line_noise = np.zeros(p), np.eye(p), 1.0
+        self.line_doubt, self.tangent = np.eye(p), 0.5
+        self.mean, self.covariance = np.zeros(p), np.eye(p)
         self.precision, self.shift = np.eye(p), np.zeros(p)
-        self.totals, self.contexts = np.zeros(5), np.zeros((p, p))
+        self.totals, self.contexts = np.zeros(6), np.zeros((p, p))
         self.first: list[tuple[float, float]] = []
-        self.stream = np.zeros(9)
+        self.stream = np.zeros(8)
+        self.stream[kernels.atlas.NOISE] = 1.0
         self.changes = 0.0
         self.segments, self.span, self.clock, self.due = 0, LEAST_SPAN, 0, 1.0
-
-    @property
-    def noise(self) -> float:
-        """Variance of the noise."""
-        return float(self.stream[kernels.atlas.NOISE])
+        self._set_hazard()
 
     @property
     def binary(self) -> bool:
-        """Whether rewards are 0 or 1, but for a few."""
-        if self._rewards is not None:
+        """Whether rewards follow the law of clicks."""
+        return bool(self.stream[kernels.atlas.BINARY] == 1.0)
+
+    def _looks_binary(self) -> bool:
+        """Return whether rewards are told to be 0 or 1, or all have been, but for a few.
+
+        Noise is told of real rewards only. Between the two thresholds the law stays as it is.
+        """
+        if self._rewards is not None or self._told is not None:
             return self._rewards == "binary"
-        return bool(self.totals[4] <= OTHERS * self.totals[0])
+        share = OTHERS if self.binary else FEWER_OTHERS
+        return bool(self.totals[4] <= share * self.totals[0])
 
     def record(self, x: FloatArray, y: float) -> None:
         """Count a reward and its context; tiny features are set to 0 in place."""
@@ -176,23 +193,50 @@ class Population:
         if n == 0.0:
             return 1.0
         if self.binary:
-            rate = (total + 0.5) / (n + 1.0)
-            return float(rate * (1.0 - rate))
+            return self.rate * (1.0 - self.rate)
         variance = squares / n - (total / n) ** 2
         if variance <= RESOLUTION * squares / n:
             variance = squares / n
         return float(variance) or 1.0
 
     @property
+    def rate(self) -> float:
+        """Share of clicks, where half a click counts before any data."""
+        return float((self.totals[5] + 0.5) / (self.totals[0] + 1.0))
+
+    @property
     def size(self) -> float:
         """Mean squared length of the contexts."""
         return float(self.totals[3] / self.totals[0]) if self.totals[3] > 0.0 else 1.0
 
+    @property
+    def _centre(self) -> FloatArray:
+        """Mean context, where one context of zeros counts before any data."""
+        n = self.totals[0]
+        centre: FloatArray = self.contexts[-1, :-1] * (n / (n + 1.0))
+        return centre
+
     def _guess(self) -> FloatArray:
-        """Return the variances of a taste's entries before any data, the intercept's last."""
-        guess = np.full(self.dim + 1, SIGNAL * self.variance / self.size)
+        """Return the variances of a taste's entries before any data, the intercept's last.
+
+        Here the intercept is that at the mean context: features may be shifted by any constant.
+        """
+        n, centre = self.totals[0], self._centre
+        spread = self.size * n / (n + 1.0) - float(centre @ centre)
+        least = self.size / (n + 1.0) + RESOLUTION * self.size
+        guess = np.full(self.dim + 1, SIGNAL * self.variance / max(spread, least))
         guess[-1] = SIGNAL * self.variance
         return guess
+
+    def _shifted(self, variances: FloatArray) -> FloatArray:
+        """Return the covariance of a taste from variances of its slopes and of its mean reward.
+
+        Slopes, and the intercept at the mean context, are independent. That intercept is
+        ``c + x̄ᵀθ``, so that ``c`` is it minus ``x̄ᵀθ``.
+        """
+        back = np.eye(self.dim + 1)
+        back[-1, :-1] = -self._centre
+        return np.asarray((back * variances) @ back.T)
 
     def forget(self) -> None:
         """Forget single rewards; the first ones of all users are kept for a while."""
@@ -200,10 +244,45 @@ class Population:
 
     def begin(self) -> None:
         """Set the prior before the first reward is learnt; the reward is already recorded."""
+        self.stream[kernels.atlas.BINARY] = 1.0
+        self.stream[kernels.atlas.BINARY] = float(self._looks_binary())
         guess = self._guess()
-        self.tastes = np.diag(guess)
+        self.line_tastes, self.line_doubt = self._shifted(guess), self._shifted(guess / SIGNAL)
         self._set_noise(self.variance)
-        self._set_prior(np.zeros(self.dim + 1), np.diag(guess / SIGNAL))
+        self._set_prior()
+
+    def change_law(self) -> tuple[float, float] | None:
+        """Change between clicks and real rewards if the stream says so.
+
+        Returns factor and constant of the line that turns levels of the old law into those of the
+        new one, or None if the law stays.
+        """
+        if self._looks_binary() == self.binary:
+            return None
+        if self.binary:
+            factor, constant = self._odds_line()
+            factor, constant = 1.0 / factor, -constant / factor
+        else:
+            self._set_tangent()
+            factor, constant = self._odds_line()
+        self.stream[kernels.atlas.BINARY] = float(not self.binary)
+        self.stream[kernels.atlas.RATIO_PRIOR] = 0.0
+        if not self.binary and self.totals[0] <= SETTLED:
+            # A first reward of 0 or 1 says nothing of the scale of real ones.
+            guess = self._guess()
+            self.line_tastes, self.line_doubt = self._shifted(guess), self._shifted(guess / SIGNAL)
+            self.line_noise = self.variance
+        self._set_noise(self.line_noise)
+        self._set_prior()
+        return factor, constant
+
+    def _odds_line(self) -> tuple[float, float]:
+        """Return factor and constant of a line from chances to log odds, the tangent at a rate."""
+        slope = self.tangent * (1.0 - self.tangent)
+        return 1.0 / slope, math.log(self.tangent / (1.0 - self.tangent)) - self.tangent / slope
+
+    def _set_tangent(self) -> None:
+        self.tangent = min(max(self.rate, LEAST_RATE), 1.0 - LEAST_RATE)
 
     def learn(self, grams: FloatArray, moments: FloatArray, sums: FloatArray) -> None:
         """Estimate prior and noise anew from the panel, one row per segment."""
@@ -216,21 +295,27 @@ class Population:
         known_mean[-1] = max(self.totals[2] / self.totals[0], self.variance)
         mean, mean_covariance, scatter = np.empty(p), np.empty((p, p)), np.empty((p, p))
         residual, told = kernels.population.expect(
-            grams, moments, ratios, energies, _inverse(self.tastes), self.noise,
-            np.diag(1.0 / known_mean), mean, mean_covariance, scatter,
+            grams, moments, ratios, energies, _inverse(self.line_tastes), self.line_noise,
+            _inverse(self._shifted(known_mean)), mean, mean_covariance, scatter,
         )  # fmt: skip
-        full = (scatter + np.diag(guess)) / (n + 1.0)
-        even = np.full(p, full[:-1, :-1].trace() / self.dim)
-        even[-1] = full[-1, -1]
-        self.tastes = (told * full + p * np.diag(even)) / (told + p)
+        full = (scatter + self._shifted(guess)) / (n + 1.0)
+        tastes = (told * full + p * self._shifted(self._even(full))) / (told + p)
         # Directions that are hardly seen must not explain noise by enormous tastes.
-        self.tastes /= max(1.0, float((np.diag(self.tastes) / guess).max()) / WIDEST)
+        tastes /= max(1.0, float((np.diag(tastes) / guess).max()) / WIDEST)
+        self.line, self.line_doubt, self.line_tastes = mean, mean_covariance, tastes
         self._set_noise(
-            (FIRST_NOISE_WEIGHT * self.noise + residual) / (FIRST_NOISE_WEIGHT + held.sum())
+            (FIRST_NOISE_WEIGHT * self.line_noise + residual) / (FIRST_NOISE_WEIGHT + held.sum())
         )
         self.changes *= FADING
         self.stream[kernel.FOLLOWED] *= FADING
-        self._set_prior(mean, mean_covariance)
+        self._set_prior()
+
+    def _even(self, covariance: FloatArray) -> FloatArray:
+        """Return the mean variance of slopes, for each, and that of the mean context's reward."""
+        even = np.full(self.dim + 1, covariance[:-1, :-1].trace() / self.dim)
+        z = np.append(self._centre, 1.0)
+        even[-1] = z @ covariance @ z
+        return even
 
     def _rescale(
         self,
@@ -246,18 +331,18 @@ class Population:
         without noise.
         """
         energy, count, variance = (energies / ratios).sum(), held.sum(), self.variance
-        precision = _inverse(self.tastes)
+        precision = _inverse(self.line_tastes)
         _, logdet = np.linalg.slogdet(precision)
-        signal = float((self.tastes[:-1, :-1] * self.contexts[:-1, :-1]).sum())
-        inside = float(self.mean @ precision @ self.mean)
+        signal = float((self.line_tastes[:-1, :-1] * self.contexts[:-1, :-1]).sum())
+        inside = float(self.line @ precision @ self.line)
 
         def evidence(tastes: float, noise: float) -> float:
             each = 0.5 * (logdet - len(precision) * math.log(tastes) - inside / tastes)
-            level = noise * self.noise
+            level = noise * self.line_noise
             scaled = precision / tastes
             total = len(held) * each - 0.5 * (energy / level + count * math.log(level))
             total += kernels.population.panel_evidence(
-                grams, moments, ratios, scaled, scaled @ self.mean, level
+                grams, moments, ratios, scaled, scaled @ self.line, level
             )
             total -= 0.5 * (math.log(level / variance) / TIGHT) ** 2
             ratio = max(tastes * signal / variance, RESOLUTION)
@@ -270,8 +355,8 @@ class Population:
             gained = evidence(*tried)
             if gained > best:
                 best, factors = gained, tried
-        self.tastes = self.tastes * factors[0]
-        self._set_noise(self.noise * factors[1])
+        self.line_tastes = self.line_tastes * factors[0]
+        self._set_noise(self.line_noise * factors[1])
 
     def compare_users(self, sums: FloatArray, weights: FloatArray) -> None:
         """Learn how much noise differs between users, from their sums of squared errors.
@@ -296,37 +381,44 @@ class Population:
             self.stream[kernel.RATIO_MEAN] = mean
 
     def _set_noise(self, variance: float) -> None:
+        """Set the noise of rewards; that of clicks is part of their weights (`kernels.laws`)."""
         kernel, all_rewards = kernels.atlas, self.variance
         if self._told is not None:
             square = self.totals[2] / max(self.totals[0], 1.0) or 1.0
             variance = min(max(self._told, RESOLUTION * square), square / RESOLUTION)
         else:
             variance = max(variance, self._least_noise * all_rewards)
-        self.stream[kernel.NOISE] = variance
-        self.stream[kernel.BINARY] = float(self.binary)
-        self.stream[kernel.RATE] = (self.totals[1] + 0.5) / (self.totals[0] + 1.0)
+        self.line_noise = variance
+        self.stream[kernel.NOISE] = 1.0 if self.binary else variance
         spread = STRAY_SPREAD * max(all_rewards, variance)
-        self.stream[kernel.STRAY] = (
-            NO_STRAYS
-            if self.binary
-            else math.log(STRAY_RATE) - 0.5 * math.log(2.0 * math.pi * spread)
-        )
+        self.stream[kernel.STRAY] = math.log(STRAY_RATE) - 0.5 * math.log(2.0 * math.pi * spread)
 
     @property
     def _least_noise(self) -> float:
         """Least noise variance, by the variance of all rewards."""
         if not self.binary:
             return QUIETEST
-        rate = (self.totals[1] + 0.5) / (self.totals[0] + 1.0)
-        rare = min(rate, 1.0 - rate)
+        rare = min(self.rate, 1.0 - self.rate)
         return 1.0 - min(MOST_CLICKS, float(CLICK_SPREAD * rare / (1.0 - rare)))
 
-    def _set_prior(self, mean: FloatArray, mean_covariance: FloatArray) -> None:
-        self.tastes = 0.5 * (self.tastes + self.tastes.T)
-        self.mean, self.covariance = mean, self.tastes + mean_covariance
+    def _set_prior(self) -> None:
+        """Set the prior of levels from that of the rewards."""
+        self.line_tastes = 0.5 * (self.line_tastes + self.line_tastes.T)
+        self.mean, self.covariance = self.line.copy(), self.line_tastes + self.line_doubt
+        if self.binary:
+            self._set_tangent()
+            factor, constant = self._odds_line()
+            self.mean *= factor
+            self.mean[-1] += constant
+            self.covariance = self._bounded(factor**2 * self.covariance)
         self.precision = _inverse(self.covariance)
-        self.shift = self.precision @ mean
+        self.shift = self.precision @ self.mean
         self._set_hazard()
+
+    def _bounded(self, covariance: FloatArray) -> FloatArray:
+        """Return a covariance of log odds, smaller if it lets them vary too much."""
+        spread = kernels.population.mean_variance(covariance, self.contexts)
+        return covariance * min(1.0, WIDEST_ODDS / max(spread, RESOLUTION))
 
     def note_change(self) -> None:
         """Count a change."""
@@ -344,9 +436,9 @@ class Population:
         A change is believed when the evidence for it exceeds ``log(1/hazard)``; a reward gives
         ``log(1 + ρ)`` nats, where ρ is the variance of expected rewards by that of the noise.
         """
-        signal = kernels.population.mean_variance(self.tastes, self.contexts)
-        nats = math.log1p(signal / self.noise)
-        most = min(MOST_SPAN, MOST_BYTES // (8 * (self.dim + 4)))
+        signal = kernels.population.mean_variance(self.line_tastes, self.contexts)
+        nats = math.log1p(signal / self.line_noise)
+        most = min(MOST_SPAN, MOST_BYTES // (8 * (self.dim + kernels.atlas.REMEMBERED)))
         needed = SPAN_NATS * math.log(1.0 / self.stream[kernels.atlas.HAZARD])
         self.span = max(LEAST_SPAN, min(most, math.ceil(needed / max(nats, 1e-3))))
 
@@ -364,10 +456,24 @@ class Population:
             setattr(self, name, arrays[name].copy())
 
 
-_NUMBERS = ("first", "changes", "segments", "span", "clock", "due")
+_NUMBERS = ("first", "changes", "segments", "span", "clock", "due", "line_noise", "tangent")
 _ARRAYS = (
-    "mean", "covariance", "tastes", "precision", "shift", "totals", "contexts", "stream",
+    "mean", "covariance", "precision", "shift", "totals", "contexts", "stream", "line",
+    "line_tastes", "line_doubt",
 )  # fmt: skip
+
+
+def converted(
+    precision: FloatArray, shift: FloatArray, factor: float, constant: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the natural form of ``factor · θ + (0, …, 0, constant)``, given that of θ.
+
+    >>> precision, shift = converted(np.array([[4.0]]), np.array([8.0]), 0.5, 3.0)
+    >>> precision, shift / precision[0]                                 # N(2, 1/4) -> N(4, 1/16)
+    (array([[16.]]), array([4.]))
+    """
+    scaled = precision / factor**2
+    return scaled, shift / factor + constant * scaled[..., -1]
 
 
 def as_kind(rewards: Any) -> Rewards | None:

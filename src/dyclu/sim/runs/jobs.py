@@ -29,7 +29,7 @@ from dyclu.sim.worlds import paper
 from dyclu.sim.worlds.population import Population
 from dyclu.validation import as_whole
 
-RESULT_VERSION = 4
+RESULT_VERSION = 5
 """Increased when the code gives other numbers for a job; stored results are then not used."""
 
 LOOK = 25

@@ -15,6 +15,7 @@ from dyclu.errors import OptionError
 from dyclu.policies.atlas.inference import CERTAIN
 from dyclu.policies.atlas.users import IN_DOUBT, LOCATED
 from dyclu.policies.common.population import Rewards
+from dyclu.policies.random_effects import RandomEffects
 from dyclu.policy import Policy
 from dyclu.sim import Population, play
 from dyclu.validation import FloatArray
@@ -752,3 +753,18 @@ def test_warns_if_no_two_users_share_a_model(tastes: int, warned: bool) -> None:
             x = rng.normal(size=5)
             policy.learn(user, x, float(x @ parameters[user % tastes] + 0.1 * rng.normal()))
     assert bool(policy.warnings) is warned
+
+
+@pytest.mark.parametrize("make", [Atlas, RandomEffects])
+@pytest.mark.parametrize("gross", [100.0, -50.0, 1e6])
+def test_a_gross_reward_among_clicks_counts_as_one_click_or_none(
+    make: type[Atlas] | type[RandomEffects], gross: float
+) -> None:
+    """Purchases among clicks: fewer than one in twenty, so that the law of clicks stays."""
+    policy, rng = make(2), np.random.default_rng(0)
+    for step in range(100):
+        policy.learn(step % 4, rng.normal(size=2), float(rng.random() < 0.5))
+    policy.learn(0, rng.normal(size=2), gross)
+    # 101 clicks of a half: the rate has a standard error of 0.05, two users' tastes a little more.
+    assert policy.decide("new", np.eye(2)).mean == pytest.approx(0.5, abs=0.25)
+    assert 0.4 < policy.noise < 0.55

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -46,11 +47,11 @@ def test_noise_and_prior_are_learnt_from_the_panel(noise: float) -> None:
     population, *sums = panel(0, segments=100, rewards=12, noise=noise, spread=spread, mean=mean)
     for _ in range(30):
         population.learn(*sums)
-    assert math.sqrt(population.noise) == pytest.approx(noise, rel=0.1)
+    assert math.sqrt(population.line_noise) == pytest.approx(noise, rel=0.1)
     # With noise 3 and twelve rewards each, the mean is known to √(3²/1200 + 1/100).
     np.testing.assert_allclose(population.mean, mean, atol=0.4)
     if noise < 1.0:
-        np.testing.assert_allclose(np.diag(population.tastes), np.diag(spread), rtol=0.5)
+        np.testing.assert_allclose(np.diag(population.line_tastes), np.diag(spread), rtol=0.5)
     np.testing.assert_allclose(
         population.precision @ population.covariance, np.eye(DIM + 1), atol=1e-8
     )
@@ -65,8 +66,8 @@ def test_tastes_that_are_all_alike_have_a_small_spread() -> None:
     for _ in range(30):
         population.learn(*sums)
     # A thirtieth of the noise: what 60 tastes of 12 rewards each would show.
-    assert np.sqrt(np.diag(population.tastes)).max() < 0.15
-    assert math.sqrt(population.noise) == pytest.approx(0.5, rel=0.1)
+    assert np.sqrt(np.diag(population.line_tastes)).max() < 0.15
+    assert math.sqrt(population.line_noise) == pytest.approx(0.5, rel=0.1)
 
 
 @settings(max_examples=20)
@@ -78,10 +79,10 @@ def test_covariances_are_positive_for_any_panel(seed: int, segments: int, reward
     )  # fmt: skip
     for _ in range(5):
         population.learn(*sums)
-        for matrix in (population.tastes, population.covariance, population.precision):
+        for matrix in (population.line_tastes, population.covariance, population.precision):
             np.testing.assert_allclose(matrix, matrix.T)
             assert np.linalg.eigvalsh(matrix)[0] > 0.0
-        assert population.noise > 0.0
+        assert population.line_noise > 0.0
 
 
 def test_noise_that_is_told_stays() -> None:
@@ -90,7 +91,7 @@ def test_noise_that_is_told_stays() -> None:
         population.record(np.ones(DIM), y)
     population.begin()
     population.learn(np.ones((1, 4, 4)), np.ones((1, 4)), np.array([[3.0, 11.0, 1.0, 1.0]]))
-    assert population.noise == 0.25
+    assert population.line_noise == 0.25
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.01])
@@ -99,6 +100,8 @@ def test_clicks_are_counted_fully(rate: float) -> None:
     clicks = (rng.random(2000) < rate).astype(float)
     for y in clicks.tolist():
         population.record(np.ones(1), y)
+        if population.clock == 1:
+            population.begin()
     assert population.binary
     assert population.totals[1] == pytest.approx(clicks.sum())
     assert population.variance == pytest.approx(clicks.var(), rel=0.1)
@@ -128,16 +131,87 @@ def test_variance_of_constant_rewards_is_their_square() -> None:
     assert population.variance == pytest.approx(3.3**2)
 
 
+def follow(population: Population, rewards: list[float]) -> list[tuple[float, float]]:
+    """Record rewards; return the lines of all changes of law."""
+    lines = []
+    for y in rewards:
+        population.record(np.ones(1), y)
+        if population.clock == 1:
+            population.begin()
+        elif (line := population.change_law()) is not None:
+            lines.append(line)
+    return lines
+
+
 def test_rewards_are_binary_until_one_in_twenty_is_not() -> None:
     population = Population(1, noise=None, rewards=None)
-    for y in [0.0, 1.0] * 50:
-        population.record(np.ones(1), y)
+    assert follow(population, [0.0, 1.0] * 50 + [0.5] * 5) == []
     assert population.binary
-    for _ in range(5):
-        population.record(np.ones(1), 0.5)
-    assert population.binary
-    population.record(np.ones(1), 0.5)
+    assert len(follow(population, [0.5])) == 1
     assert not population.binary
+
+
+def test_the_law_of_clicks_returns_below_half_of_the_threshold_only() -> None:
+    population = Population(1, noise=None, rewards=None)
+    follow(population, [0.0, 1.0] * 50 + [0.5] * 6)
+    # Six others are 5 % of 120 rewards and 2.5 % of 240.
+    assert follow(population, [1.0] * 133) == []
+    assert len(follow(population, [1.0])) == 1
+    assert population.binary
+
+
+def test_the_two_lines_between_chances_and_odds_are_inverse() -> None:
+    population = Population(1, noise=None, rewards=None)
+    follow(population, [0.0, 0.0, 0.0, 1.0] * 25)
+    slope, rate = population.variance, population.rate
+    ((factor, constant),) = follow(population, [0.5] * 6)
+    # At the click rate, log odds become the rate; around it they count by p(1 − p).
+    tangent = population.tangent
+    odds = math.log(tangent / (1.0 - tangent))
+    assert factor * odds + constant == pytest.approx(tangent)
+    assert factor == pytest.approx(slope, rel=0.1)
+    assert tangent == pytest.approx(rate, abs=0.03)
+    back = follow(population, [0.0, 0.0, 0.0, 1.0] * 60)
+    assert len(back) == 1
+    assert back[0][0] > 1.0
+
+
+@pytest.mark.parametrize("rewards", ["real", None])
+def test_told_noise_or_told_law_keeps_rewards_real(rewards: Literal["real"] | None) -> None:
+    population = Population(1, noise=None if rewards else 0.3, rewards=rewards)
+    assert follow(population, [0.0, 1.0] * 50) == []
+    assert not population.binary
+
+
+def test_a_prior_of_clicks_is_that_of_the_rewards_in_log_odds() -> None:
+    population = Population(1, noise=None, rewards=None)
+    follow(population, [0.0, 1.0] * 50)
+    population.line, population.line_tastes = np.array([0.1, 0.5]), np.diag([0.01, 0.02])
+    population.line_doubt = np.zeros((2, 2))
+    population._set_prior()
+    # At a rate of a half, the slope of a chance is a quarter of that of its log odds.
+    np.testing.assert_allclose(population.mean, [0.4, 0.0], atol=1e-9)
+    np.testing.assert_allclose(population.covariance, 16.0 * population.line_tastes)
+    population.line_tastes = np.diag([1.0, 2.0])
+    population._set_prior()
+    z = np.ones(2)
+    assert z @ population.covariance @ z == pytest.approx(module.WIDEST_ODDS)
+
+
+def test_the_prior_does_not_depend_on_a_shift_of_the_features() -> None:
+    """The first guess has the same law of rewards, whatever is added to a feature."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, DIM)), rng.normal(size=400)
+    spreads = []
+    for shift in (0.0, 3.0):
+        population = Population(DIM, noise=None, rewards=None)
+        for x, reward in zip(X, y.tolist(), strict=True):
+            population.record(x + shift, reward)
+        prior = population._shifted(population._guess())
+        Z = np.column_stack((X + shift, np.ones(400)))
+        spreads.append(np.einsum("ti,ij,tj->t", Z, prior, Z))
+    # The context of zeros that counts before any data moves the centre by 1/400.
+    np.testing.assert_allclose(spreads[0], spreads[1], rtol=0.1)
 
 
 def test_hazard_is_the_share_of_changes_with_one_in_250_before() -> None:
@@ -160,7 +234,7 @@ def test_span_is_short_where_one_reward_says_enough_and_long_where_it_does_not()
     population.stream[kernels.atlas.HAZARD] = 1.0 / 250.0
     spans = []
     for noise in (1e-4, 1.0, 30.0, 1e4):
-        population.stream[kernels.atlas.NOISE] = noise
+        population.line_noise = noise
         population.set_span()
         spans.append(population.span)
     assert spans[0] == LEAST_SPAN
@@ -192,6 +266,6 @@ def test_what_is_dumped_is_filled_again() -> None:
     for one in (population, again):
         one.record(np.ones(DIM), 2.0)
         one.learn(*sums)
-    np.testing.assert_array_equal(again.tastes, population.tastes)
+    np.testing.assert_array_equal(again.line_tastes, population.line_tastes)
     np.testing.assert_array_equal(again.stream, population.stream)
     assert again.variance == population.variance
