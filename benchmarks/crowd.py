@@ -125,7 +125,8 @@ def copied(saved: Saved, like: Ids) -> Saved:
     ledger[:, kernel.UNIT] = NONE
     arrays["users_ledger"], arrays["users_row"] = ledger, np.arange(users)
     arrays["users_doubtful"] = arrays["users_doubtful"][:0]
-    arrays["users_segment_owner"] = np.full_like(arrays["users_segment_owner"], NOBODY)
+    arrays["panel_owner"] = np.full_like(arrays["panel_owner"], NOBODY)
+    ledger[:, kernel.SEAT] = NONE
     homes = ledger[:, kernel.HOME].astype(np.intp)
     tally = arrays["tastes_tally"].copy()
     tally[:, kernels.tastes.USERS] = np.bincount(homes, minlength=len(tally))

@@ -1,21 +1,27 @@
 """A minimal endpoint that scores arms, without checks or storage: the reference for the service.
 
-``python -m benchmarks.endpoint PORT DIM`` runs Starlette and msgspec with LinUCB.
+``python -m benchmarks.endpoint PORT DIM [SERVER]`` runs Starlette and msgspec with LinUCB, on the
+server that the service uses or on another one of `SERVERS`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import numpy as np
-import uvicorn
+import uvloop
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 import dyclu
+from dyclu.service.http.edge import listening
+from dyclu.service.settings import settings
 
 
 class Arm(msgspec.Struct):
@@ -43,10 +49,34 @@ def application(dim: int) -> Starlette:
     return Starlette(routes=[Route("/v1/decisions", decide, methods=["POST"])])
 
 
+def on_granian(app: Starlette, port: int) -> None:
+    """Serve as the service does."""
+    given = settings({"dim": 1, "port": port}, environment={})
+
+    async def serve() -> None:
+        async with listening(app, given):
+            await asyncio.Event().wait()
+
+    uvloop.run(serve())
+
+
+def on_uvicorn(app: Starlette, port: int, parser: str) -> None:
+    """Serve with uvicorn, and h11 or httptools; needs the extra `bench`."""
+    import uvicorn
+
+    uvicorn.run(app, port=port, http=parser, access_log=False, log_level="warning")
+
+
+SERVERS: dict[str, Callable[[Starlette, int], None]] = {
+    "granian": on_granian,
+    "h11": partial(on_uvicorn, parser="h11"),
+    "httptools": partial(on_uvicorn, parser="httptools"),
+}
+
+
 def main() -> None:
-    port, dim = map(int, sys.argv[1:])
-    app = application(dim)
-    uvicorn.run(app, port=port, http="httptools", access_log=False, log_level="warning")
+    port, dim = map(int, sys.argv[1:3])
+    SERVERS[sys.argv[3] if len(sys.argv) > 3 else "granian"](application(dim), port)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ LEARNT = 80
 """Rewards per user before a measurement. By then Atlas has located all 200 users; after half as
 many rewards, one in three."""
 
-LEAST_RATE, MOST_LATENCY, MOST_RATIO, MOST_START = 1500.0, 25.0, 2.0, 5.0
+LEAST_RATE, MOST_LATENCY, MOST_RATIO, MOST_START = 1500.0, 25.0, 1.8, 5.0
 
 BARE = "bare Starlette and msgspec, scoring"
 OTHERS = "others"
@@ -174,7 +174,9 @@ def _settle(server: Server, effort: Effort) -> None:
 def _ask(server: Server, *, seconds: float = 3600.0, **more: Any) -> LoadResult:
     wanted = Load(users=USERS, clients=CLIENTS, seconds=seconds, **more)
     served = asyncio.run(load(server.url, wanted, dim=DIM))
-    assert not served.errors, served.errors
+    # Rounds that a fixed rate asked for and that could not begin in time are no failed requests.
+    failed = {name: count for name, count in served.errors.items() if name != "not begun"}
+    assert not failed, failed
     return served
 
 

@@ -37,8 +37,9 @@ def crowd(folder: Path, spec: PolicySpec, *, users: int, life: int) -> Path:
         state.total.seq, state.total.at, EventBody([0.0] * spec.dim, 0.0), ref="e", user="u0"
     )
     journal.append([encode(last)])
+    id = journal.reader().facts().id
     journal.close()
-    Snapshots(tenant / SNAPSHOTS, spec).write(state, epoch=0)
+    Snapshots(tenant / SNAPSHOTS, spec, id).write(state, epoch=0)
     (kept / "complete").touch()
     return kept
 

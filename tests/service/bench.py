@@ -50,9 +50,11 @@ class Bench:
         # A steady clock starts anywhere, and anew with each process.
         self.booted = self.now - 5.0
         self.epoch = facts.epoch
-        self.snapshots = Snapshots(self.folder / SNAPSHOTS, self.rules.spec())
+        self.snapshots = Snapshots(self.folder / SNAPSHOTS, self.rules.spec(), facts.id)
+        self.snapshots.discard(self.reader)
+        self.snapshots.discard_ahead(self.reader.last())
         self.engine = Engine(
-            recover(self.reader, self.snapshots),
+            recover(self.reader, self.snapshots).state,
             self.reader,
             self.rules,
             clock=lambda: self.now + self.wrong,
@@ -97,15 +99,24 @@ class Bench:
 
     def erase(self, user: str) -> int:
         mark = self.engine.erase(user)
-        gone, self.epoch = self.journal.erase(user, encode(mark))
+        gone = self.journal.erase(user, encode(mark))
+        self.epoch = gone.epoch
         self.engine.committed([mark])
-        self.engine.forget(user)
-        self.snapshots.purge(epoch=self.epoch)
+        self.engine.forget(user, gone.decisions)
+        self.journal.end_erasure(user)
+        self.engine.end_erasure(user)
+        self.snapshots.purge(self.reader)
         self.engine.replace(self.replayed())
-        return gone
+        return gone.lines
+
+    def ids(self) -> list[str]:
+        """The ids of the pending decisions, by number of their lines."""
+        made = self.reader.decisions(list(self.state.pending))
+        return [str(made[seq].ref) for seq in sorted(made)]
 
     def save(self) -> None:
         self.snapshots.write(self.state, epoch=self.epoch)
+        self.snapshots.purge(self.reader)
 
     def close(self) -> None:
         self.reader.close()

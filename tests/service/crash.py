@@ -4,8 +4,10 @@
 What the clients were told is written down by them (`crowd.py`); the service has no part in it.
 
 Two tenants serve: one learns a default reward when a decision expires, the other nothing. Decisions
-(single, in batches, inactive at first), rewards, observations and erasures come in any order. The
-last life is spent in this process, so that the policy that served can be looked at as it is.
+(single, in batches, inactive at first), rewards, observations and erasures come in any order. Old
+lines move to the archive, users beyond a few are pushed out, and some kills come while the service
+is starting. The last life is spent in this process, so that the policy that served can be looked at
+as it is.
 """
 
 from __future__ import annotations
@@ -13,24 +15,30 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import secrets
 import signal
 import sqlite3
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
-from dyclu import policies
+import httpx
+import pyarrow.parquet
+
+from dyclu import policies, storage
 from dyclu.policy import Policy
+from dyclu.service.disk import bases
 from dyclu.service.disk.journal import JournalReader
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots, recover
-from dyclu.service.engine.state import State
 from dyclu.service.http.keys import digest
-from dyclu.service.settings import settings
+from dyclu.service.settings import Keep, settings
 from dyclu.service.spec import PolicySpec
+from dyclu.service.tenant import Tenant
 from tests.service.bench import bits
-from tests.service.crowd import DIM, Client, Witness
+from tests.service.crowd import DIM, KEEP, Client, Witness
 from tests.service.running import process, running, wait_until
 
 WAIT = 2.0
@@ -43,6 +51,9 @@ SPECS = {
 }
 CLIENTS = {"shop": 4, "news": 2}
 
+PATIENCE = 60.0
+"""Seconds without an answer after which the service is taken for dead."""
+
 CONFIG = """
 data = {data}
 port = 0
@@ -52,6 +63,8 @@ dim = {dim}
 policy = "{policy}"
 options = {{{options}}}
 reward_wait = {wait}
+keep = "{keep}s"
+archive = true
 default_reward = 0.25
 keys = [{{digest = "{shop}", role = "read-write"}}]
 [tenants.news]
@@ -59,6 +72,9 @@ dim = {dim}
 policy = "linucb"
 options = {{alpha = 0.5}}
 reward_wait = {wait}
+keep = "{keep}s"
+archive = true
+limits = {{max_users = 6}}
 keys = [{{digest = "{news}", role = "read-write"}}]
 """
 
@@ -80,28 +96,76 @@ class Ordeal:
         self.witnesses = {tenant: Witness() for tenant in CLIENTS}
         self.found = Counter[str](dict.fromkeys(BROKEN, 0))
         tenants = [tenant for tenant, count in CLIENTS.items() for _ in range(count)]
+        # Another test's service may get the port of one that was killed; it must not know them.
+        keys = {tenant: secrets.token_hex(16) for tenant in CLIENTS}
         self.clients = [
-            Client(number, f"key of {tenant}", self.witnesses[tenant])
+            Client(number, keys[tenant], self.witnesses[tenant])
             for number, tenant in enumerate(tenants)
         ]
         self.config = folder / "service.toml"
         options = ", ".join(f"{name} = {value}" for name, value in SPECS[policy].options.items())
-        keys = {tenant: digest(f"key of {tenant}") for tenant in CLIENTS}
+        digests = {tenant: digest(key) for tenant, key in keys.items()}
         data = json.dumps(str(folder / "data"))
         self.config.write_text(
-            CONFIG.format(data=data, dim=DIM, policy=policy, options=options, wait=WAIT, **keys)
+            CONFIG.format(
+                data=data, dim=DIM, policy=policy, options=options, wait=WAIT, keep=KEEP, **digests
+            )
         )
 
     def suffer(self, kills: int) -> Counter[str]:
         """Live and be killed so many times, live once more, and tell what was found."""
         for client in self.clients:
             client.start()
-        while self.found["kills"] < kills:
-            self._live_and_die()
-        self._live_and_tell()
+        try:
+            served = False
+            while self.found["kills"] < kills:
+                chance = self.rng.random()
+                # Clients are without a service meanwhile; not for longer than lines are kept.
+                if served and chance < 0.2:
+                    served = False
+                    self._die_while_starting()
+                    continue
+                served = True
+                if chance < 0.4:
+                    self._die_while_retiring()
+                else:
+                    self._live_and_die()
+            self._live_and_tell()
+        finally:
+            # Else they would ask for ever.
+            for client in self.clients:
+                client.gone.set()
         for tenant, witness in self.witnesses.items():
             self.found.update(self._judged(tenant, witness))
         return self.found
+
+    def _die_while_starting(self) -> None:
+        data, config = self.folder / "data", f"--config={self.config}"
+        with process(data, config, ready=False) as (child, url):
+            self._serve(url)
+            time.sleep(self.rng.uniform(0.0, 1.5))
+            child.kill()
+            child.wait()
+        self.found["kills"] += 1
+        self.found["kills while starting"] += 1
+
+    def _die_while_retiring(self) -> None:
+        """Live until a base is being made, if one is due, and be killed soon after."""
+        with process(self.folder / "data", f"--config={self.config}") as (child, url):
+            self._serve(url)
+            self._hear(20)
+            end = time.monotonic() + 3
+            while not self._retiring() and time.monotonic() < end:
+                time.sleep(0.01)
+            # A base is made in two to three seconds; then it is stored, and lines are deleted.
+            time.sleep(self.rng.uniform(0.0, 4.0))
+            self.found["kills while retiring"] += self._retiring()
+            child.kill()
+            child.wait()
+        self.found["kills"] += 1
+
+    def _retiring(self) -> bool:
+        return any((self.folder / "data").glob("*/base-drafts/*"))
 
     def _live_and_die(self) -> None:
         # Now and then it is asked to stop instead, and takes its snapshot.
@@ -122,10 +186,16 @@ class Ordeal:
             client.url = url
             client.up.set()
 
-    def _hear(self, more: int, *, seconds: float = 30.0) -> None:
-        """Wait until the clients have had so many more answers."""
-        wanted, end = self._heard() + more, time.monotonic() + seconds
-        while self._heard() < wanted and time.monotonic() < end:
+    def _hear(self, more: int) -> None:
+        """Wait until the clients have had so many more answers; fail if none comes any more."""
+        begun = heard = self._heard()
+        since = time.monotonic()
+        while self._heard() < begun + more:
+            if self._heard() > heard:
+                heard, since = self._heard(), time.monotonic()
+            if time.monotonic() - since > PATIENCE:
+                said = httpx.get(f"{self.clients[0].url}/readyz").text
+                raise AssertionError(f"no answer for {PATIENCE:.0f} s; /readyz says {said}")
             time.sleep(0.001)
 
     def _heard(self) -> int:
@@ -135,8 +205,14 @@ class Ordeal:
         """Compare what a stop, or the processes before it, wrote with a replay up to there."""
         folder = self.folder / "data" / tenant
         rows = sqlite3.connect(folder / JOURNAL)
+        base, epoch = fact(rows, "base"), fact(rows, "epoch")
         for file in (folder / SNAPSHOTS).glob("*.state"):
-            made = serial(rows, self.specs[tenant], upto=int(file.stem.partition("-")[2]))
+            line = int(file.stem.partition("-")[2])
+            if line <= base or storage.read(file).options["built"] != epoch:
+                # Older than the base, or of a service that had yet to compute it anew.
+                self.found["snapshots not looked at"] += 1
+                continue
+            made = serial(rows, self.specs[tenant], self.folder, upto=line)
             same = file.with_suffix(".policy").read_bytes() == saved(made, self.folder)
             self.found["snapshots that differ from a serial replay"] += not same
             self.found["snapshots looked at"] += 1
@@ -148,34 +224,55 @@ class Ordeal:
         with running(told) as made:
             self._serve(made.url)
             self._hear(60)
+            for tenant in made.service.tenants.values():
+                # Not with the tenant's own reader: a read in this thread would hold back the
+                # transaction in which the service looks decisions up.
+                with closing(JournalReader(tenant.folder / JOURNAL)) as reader:
+                    wait_until(lambda r=reader: r.facts().base > 0, seconds=4 * KEEP)
+            # Some users are in the base by now; they are erased from it.
+            self._hear(300)
             for client in self.clients:
                 client.over.set()
             for client in self.clients:
                 client.join()
             for name, tenant in made.service.tenants.items():
                 wait_until(lambda t=tenant: not (t.rebuilding or t.state.pending), seconds=120)
+                self._hold_still(tenant)
                 reader = JournalReader(tenant.folder / JOURNAL)
-                fresh = State(self.specs[name].make()).apply_all(reader.after(0))
+                fresh = bases.begin(reader, tenant.folder, self.specs[name])
+                fresh.apply_all(reader.after(reader.facts().base))
                 live = bits(tenant.state, self.folder)
                 self.found["live state differs from the journal's"] += live != bits(
                     fresh, self.folder
                 )
                 rows = sqlite3.connect(f"file:{tenant.folder / JOURNAL}?mode=ro", uri=True)
                 self.found["live policy differs from a serial replay"] += live[0] != saved(
-                    serial(rows, self.specs[name]), self.folder
+                    serial(rows, self.specs[name], self.folder), self.folder
                 )
+                self.found["bases"] += fact(rows, "generation")
+                if self.specs[name].forgets_exactly:
+                    whole = serial(everything(tenant.folder), self.specs[name], self.folder)
+                    self.found["live policy decides other than all lines say"] += differ(
+                        tenant.state.policy, whole
+                    )
                 rows.close()
                 reader.close()
+
+    def _hold_still(self, tenant: Tenant) -> None:
+        """Let a retirement end, and begin no other: it would change what is compared."""
+        tenant._keep = Keep()
+        wait_until(lambda: not tenant._turn.locked(), seconds=60)
 
     def _judged(self, tenant: str, witness: Witness) -> dict[str, int]:
         """Compare the journal and what is recovered from it with what the clients were told."""
         folder = self.folder / "data" / tenant
-        journal = Told.of(folder / JOURNAL)
+        journal = Told(everything(folder))
         reader = JournalReader(folder / JOURNAL)
-        state = recover(reader, Snapshots(folder / SNAPSHOTS, self.specs[tenant]))
+        id = reader.facts().id
+        state = recover(reader, Snapshots(folder / SNAPSHOTS, self.specs[tenant], id)).state
         reader.close()
         rows = sqlite3.connect(folder / JOURNAL)
-        replayed = saved(serial(rows, self.specs[tenant]), self.folder)
+        replayed = saved(serial(rows, self.specs[tenant], self.folder), self.folder)
         rows.close()
         ids = journal.arms.keys() | set(journal.events)
         others = {client.name for client in self.clients if client.witness is not witness}
@@ -200,6 +297,8 @@ class Ordeal:
             "learnt too often or too rarely": abs(state.total.version - journal.learnt),
             "erased but in the journal": len(witness.erased & ids),
             "erased but on the disk": sum(name.encode() in left for name in witness.gone),
+            "erased but in the archive": len(witness.gone & journal.users),
+            "evictions": journal.evictions,
             "lines of another tenant": sum(id.partition("-")[0] in others for id in ids),
             "wrong answers": len(witness.wrong),
             "recovered policy differs from a serial replay": int(
@@ -241,20 +340,45 @@ class Told:
         self.asleep = asleep - self.activated
         self.events = [ref for (ref,) in rows.execute("SELECT ref FROM journal WHERE kind='event'")]
         self.learnt += len(self.events)
-
-    @classmethod
-    def of(cls, path: Path) -> Told:
-        """Read a journal."""
-        rows = sqlite3.connect(path)
-        try:
-            return cls(rows)
-        finally:
-            rows.close()
+        self.users = {user for (user,) in rows.execute("SELECT DISTINCT user FROM journal")}
+        count = rows.execute("SELECT count(*) FROM journal WHERE kind = 'eviction'")
+        self.evictions = int(count.fetchone()[0])
 
 
-def serial(rows: sqlite3.Connection, spec: PolicySpec, *, upto: int = 2**62) -> Policy:
-    """Replay the journal with nothing but a policy: no state, no engine, no service."""
-    policy = policies.make(spec.name, spec.dim, **spec.options)
+def fact(rows: sqlite3.Connection, name: str) -> int:
+    """Return a number that a journal says about itself."""
+    return int(rows.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()[0])
+
+
+def everything(folder: Path) -> sqlite3.Connection:
+    """Return all lines, the archived ones included, read with nothing of the service."""
+    made = sqlite3.connect(":memory:")
+    made.execute("CREATE TABLE journal (seq PRIMARY KEY, at, kind, ref, user, of, body)")
+    made.execute("CREATE TABLE meta (name, value)")
+    made.execute("INSERT INTO meta VALUES ('base', 0)")
+    journal = sqlite3.connect(folder / JOURNAL)
+    archived = fact(journal, "archived")
+    kept = journal.execute("SELECT * FROM journal WHERE seq > ?", (archived,)).fetchall()
+    journal.close()
+    for file in sorted((folder / "archive").glob("*.parquet")):
+        if int(file.stem.rpartition("-")[2]) <= archived:
+            kept += [tuple(row.values()) for row in pyarrow.parquet.read_table(file).to_pylist()]
+    made.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", kept)
+    return made
+
+
+def serial(
+    rows: sqlite3.Connection, spec: PolicySpec, scratch: Path, *, upto: int = 2**62
+) -> Policy:
+    """Replay base and journal with nothing but a policy: no state, no engine, no service."""
+    policy, base = policies.make(spec.name, spec.dim, **spec.options), fact(rows, "base")
+    if base:
+        parts = rows.execute(
+            "SELECT bytes FROM base WHERE file = 'base.policy' AND generation = ? ORDER BY part",
+            (fact(rows, "generation"),),
+        )
+        (scratch / "base.bits").write_bytes(b"".join(part for (part,) in parts))
+        policy = policies.load(scratch / "base.bits")
     contexts: dict[int, tuple[str, list[float]]] = {}
     for seq, kind, user, of, text in rows.execute(
         "SELECT seq, kind, user, of, body FROM journal WHERE seq <= ? ORDER BY seq", (upto,)
@@ -262,6 +386,10 @@ def serial(rows: sqlite3.Connection, spec: PolicySpec, *, upto: int = 2**62) -> 
         body = json.loads(text)
         if kind == "decision":
             contexts[seq] = (user, body["x"])
+        elif seq <= base:
+            continue
+        elif kind == "eviction":
+            policy.forget(user)
         elif kind == "event":
             policy.learn(user, body["x"], body["value"])
         elif kind == "reward" and of in contexts:
@@ -273,6 +401,15 @@ def saved(policy: Policy, folder: Path) -> bytes:
     """Return a policy as bytes."""
     policy.save(folder / "serial.bits")
     return (folder / "serial.bits").read_bytes()
+
+
+def differ(one: Policy, other: Policy) -> int:
+    """Count users for whom two policies decide differently, or whom only one knows."""
+    arms = [[1.0, 0.0, 0.0], [0.3, -0.5, 0.2], [-0.1, 0.4, 0.9]]
+    both = set(one.users) & set(other.users)
+    return len(set(one.users) ^ set(other.users)) + sum(
+        one.decide(user, arms) != other.decide(user, arms) for user in both
+    )
 
 
 BROKEN = (
@@ -289,11 +426,13 @@ BROKEN = (
     "learnt too often or too rarely",
     "erased but in the journal",
     "erased but on the disk",
+    "erased but in the archive",
     "lines of another tenant",
     "wrong answers",
     "snapshots that differ from a serial replay",
     "live state differs from the journal's",
     "live policy differs from a serial replay",
+    "live policy decides other than all lines say",
     "recovered policy differs from a serial replay",
 )
 

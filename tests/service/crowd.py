@@ -16,11 +16,15 @@ from typing import Any
 import httpx
 
 DIM = 3
+KEEP = 30.0
+"""Seconds for which lines are kept. A client that was without a service for longer may learn that
+its decision is not known any more; in time it must not."""
+
 SHARED = 6
 """Users whom all clients of a tenant speak of, and nobody erases."""
 
-AGAIN = (429, 503)
-"""Refusals that pass."""
+AGAIN = (401, 429, 503)
+"""Refusals that pass; one because of the key comes from a service of somebody else."""
 
 
 @dataclass
@@ -83,7 +87,9 @@ class Client(threading.Thread):
         self.url = ""
         self.up = threading.Event()
         self.over = threading.Event()
+        self.gone = threading.Event()
         self.count = self.people = 0
+        self.born = dict[str, float]()
         self.meet()
 
     def meet(self) -> None:
@@ -108,7 +114,7 @@ class Client(threading.Thread):
             self.observe(self.rng.randrange(1, 4))
         elif chance < 0.30:
             self.decide_batch(self.rng.randrange(2, 5))
-        elif chance < 0.33 and self.ids:
+        elif chance < 0.315 and self.ids:
             self.erase()
         else:
             self.decide()
@@ -136,7 +142,7 @@ class Client(threading.Thread):
         if self.rng.random() < 0.3:
             return False
         answer = self.insist("POST", f"/v1/decisions/{id}/activate")
-        if answer.status_code == 410:
+        if answer.status_code == 410 or self.forgotten(id, answer.status_code):
             return False
         if self.fine(answer, "activation"):
             self.witness.activated.add(id)
@@ -156,14 +162,14 @@ class Client(threading.Thread):
         rows = [{"decision_id": id, "value": value} for id, value in values.items()]
         answer = self.insist("POST", "/v1/rewards:batch", {"rewards": rows})
         for row, told in zip(rows, answer.json()["results"], strict=True):
-            if told.get("http") == 410:
+            if told.get("http") == 410 or self.forgotten(row["decision_id"], told.get("http", 0)):
                 self.witness.late.add(row["decision_id"])
             elif self.fine_item(told, "rewarded", "reward in a batch"):
                 self.witness.rewards[row["decision_id"]] = row["value"]
 
     def take(self, id: str, value: float, answer: httpx.Response) -> None:
         """Write down what became of a reward; now and then try another value."""
-        if answer.status_code == 410:
+        if answer.status_code == 410 or self.forgotten(id, answer.status_code):
             self.witness.late.add(id)
         elif self.fine(answer, "reward"):
             self.witness.rewards[id] = value
@@ -191,6 +197,8 @@ class Client(threading.Thread):
         # The first attempt may have been carried out, and then there is nobody to be erased.
         if answer.status_code == 404 and known and not again:
             self.witness.wrong.append(f"lost before it was erased: {self.own}")
+        if answer.is_success and not answer.json()["exact"]:
+            self.witness.counts["erasures of which a share stays"] += 1
         if answer.status_code == 404 or self.fine(answer, "erasure"):
             self.witness.erase(self.ids)
             if self.rng.random() < 0.3:
@@ -210,11 +218,22 @@ class Client(threading.Thread):
         self.ids.add(id)
         return self.own, id
 
+    def forgotten(self, id: str, status: int) -> bool:
+        """Tell whether a decision is unknown, as it may be once its line is no longer kept."""
+        ago = time.monotonic() - self.born[id]
+        if status == 404 and ago > KEEP:
+            self.witness.counts["rewards of decisions no longer kept"] += 1
+            return True
+        if status == 404:
+            self.witness.wrong.append(f"{id} was forgotten {ago:.1f} s after it was asked for")
+        return False
+
     def features(self) -> list[float]:
         return [round(self.rng.uniform(-1, 1), 3) for _ in range(DIM)]
 
     def question(self) -> dict[str, Any]:
         user, id = self.about()
+        self.born[id] = time.monotonic()
         arms = [{"id": str(i), "features": self.features()} for i in range(4)]
         return {"user": user, "arms": arms, "decision_id": id}
 
@@ -225,7 +244,9 @@ class Client(threading.Thread):
         if answer.is_success:
             self.witness.heard(what)
         else:
-            self.witness.wrong.append(f"{what}: {answer.text}")
+            ago = time.monotonic() - self.asked
+            said = f"{what}, {ago:.1f} s after it was first asked"
+            self.witness.wrong.append(f"{answer.request.url.path}, {said}: {answer.text}")
         return answer.is_success
 
     def fine_item(self, told: dict[str, Any], status: str, what: str) -> bool:
@@ -237,7 +258,8 @@ class Client(threading.Thread):
 
     def insist(self, method: str, path: str, body: Any = None) -> httpx.Response:
         """Send until answered; whether an attempt without answer was carried out is not known."""
-        while True:
+        self.asked = time.monotonic()
+        while not self.gone.is_set():
             self.up.wait(0.5)
             try:
                 answer = self.http.request(method, self.url + path, json=body)
@@ -248,6 +270,7 @@ class Client(threading.Thread):
             if not _passes(answer):
                 return answer
             time.sleep(0.01)
+        raise SystemExit
 
 
 def _passes(answer: httpx.Response) -> bool:

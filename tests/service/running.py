@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import uvloop
 
 from dyclu.service.http.app import Service, create_app
-from dyclu.service.http.serve import bound, server_for
+from dyclu.service.http.serve import run
 from dyclu.service.settings import Settings, settings
 
 
@@ -26,7 +29,6 @@ class Running:
     url: str
     http: httpx.Client
     service: Service
-    connections: Collection[Any] = ()
 
     def decide(self, user: str = "ana", **more: Any) -> httpx.Response:
         return self.http.post("/v1/decisions", json={"user": user, "arms": ARMS, **more})
@@ -49,21 +51,32 @@ def told(data: Path, **flags: Any) -> Settings:
 
 
 @contextmanager
-def running(given: Settings, **client: Any) -> Iterator[Running]:
+def running(given: Settings, *, ready: bool = True, **client: Any) -> Iterator[Running]:
     app = create_app(given)
-    listening = bound(given.host, given.port)
-    server = server_for(app, given)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    stop = asyncio.Event()
+    started: Future[tuple[str, asyncio.AbstractEventLoop]] = Future()
+
+    def listens(url: str) -> None:
+        started.set_result((url, asyncio.get_running_loop()))
+
+    def serve() -> None:
+        try:
+            uvloop.run(run(app, given, ready=listens, stop=stop))
+        except BaseException as error:
+            started.set_exception(error)
+
+    thread = threading.Thread(target=serve)
     thread.start()
+    url, loop = started.result()
     try:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        wait_until(lambda: server.started or not thread.is_alive())
+        if ready:
+            tenants = app.service.tenants.values()
+            wait_until(lambda: not any(tenant.starting for tenant in tenants), seconds=60)
         with httpx.Client(base_url=url, timeout=10, **client) as http:
-            yield Running(url, http, app.service, server.server_state.connections)
+            yield Running(url, http, app.service)
     finally:
-        server.should_exit = True
+        loop.call_soon_threadsafe(stop.set)
         thread.join()
-        listening.close()
 
 
 def wait_until(true: Any, *, seconds: float = 20.0) -> None:
@@ -76,9 +89,12 @@ def wait_until(true: Any, *, seconds: float = 20.0) -> None:
 
 @contextmanager
 def process(
-    data: Path, *flags: str, before: Callable[[], None] | None = None
+    data: Path, *flags: str, before: Callable[[], None] | None = None, ready: bool = True
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A service as `dyclu serve` starts it, and its address; `before` runs in its process."""
+    """A service as `dyclu serve` starts it, and its address; `before` runs in its process.
+
+    It is yielded once it has started, or, unless it must be `ready`, once it listens.
+    """
     command = [sys.executable, "-c", "from dyclu.cli import main; main()", "serve", "--port=0"]
     child = subprocess.Popen(
         [*command, f"--data={data}", *flags],
@@ -88,13 +104,32 @@ def process(
         preexec_fn=before,
     )
     assert child.stdout is not None
+    # A process that neither listens nor ends must not be waited for.
+    late = threading.Timer(60, child.kill)
+    late.start()
     try:
         for line in child.stdout:
             if line.startswith("listening on "):
+                late.cancel()
+                if ready:
+                    _await_start(child, line.split()[-1])
                 yield child, line.split()[-1]
                 return
         assert child.stderr is not None
         raise AssertionError(f"did not start: {child.stderr.read()}")
     finally:
+        late.cancel()
         child.kill()
         child.communicate()
+
+
+def _await_start(child: subprocess.Popen[str], url: str) -> None:
+    wait_until(lambda: child.poll() is not None or not _starting(url), seconds=60)
+
+
+def _starting(url: str) -> bool:
+    """Tell whether a service does not answer yet, or says that it is starting."""
+    try:
+        return bool(httpx.get(f"{url}/readyz").json()["status"] == "starting")
+    except httpx.TransportError:
+        return True

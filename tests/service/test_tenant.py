@@ -41,11 +41,13 @@ def test_a_snapshot_ahead_of_the_journal_is_never_used(tmp_path: Path) -> None:
         await served.stop()
         shutil.copy(copy, served.folder / JOURNAL)
         served = tenant(tmp_path)
+        await served.recover()
         assert "ahead of the journal" in served.snapshots.complaints[0]
         await served.start(snapshot_every=1000)
         await observe(served, "bob", 5)
         await killed(served)
         served = tenant(tmp_path)
+        await served.recover()
         assert {user: one.rewards for user, one in served.state.users.items()} == {
             "ana": 3,
             "bob": 5,
@@ -84,10 +86,13 @@ def test_a_kill_during_an_erasure_leaves_no_snapshot_with_the_user(tmp_path: Pat
         served.save()
         mark = served.engine.erase("ana")
         served._journal.erase("ana", encode(mark))
+        assert served._reader.being_erased() == [("ana", [])]
         await killed(served)
         assert stems(served) == {f"{0:08d}-{3:020d}"}
         served = tenant(tmp_path)
+        await served.recover()
         assert stems(served) == set()
+        assert not served._reader.being_erased()
         await served.start(snapshot_every=1000)
         (served.folder / SNAPSHOTS / f"{0:08d}-{3:020d}.state").touch()
         with pytest.raises(Refusal, match="no such user"):
@@ -104,11 +109,13 @@ def test_lines_replayed_at_the_start_are_saved_by_the_next_snapshot(tmp_path: Pa
         await observe(served, "ana", 3)
         await killed(served)
         served = tenant(tmp_path)
+        await served.recover()
         assert served.saved == 0
         await served.start(snapshot_every=1000)
         await served.stop()
         assert stems(served) == {f"{0:08d}-{3:020d}"}
         served = tenant(tmp_path)
+        await served.recover()
         assert served.saved == 3
         await served.start(snapshot_every=1000)
         await served.erase("ana")

@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import pytest
 
-from dyclu.errors import FileError
 from tests.service.bench import Bench
 from tests.service.running import ARMS, process, running, told, wait_until
 
@@ -189,8 +188,8 @@ def test_an_erasure_is_completed_if_its_commit_reported_an_error(
         tenant.save()
         erase = tenant._journal.erase
 
-        def lies(*told: Any) -> None:
-            erase(*told)
+        def lies(*told: Any, **more: Any) -> None:
+            erase(*told, **more)
             monkeypatch.undo()
             raise sqlite3.OperationalError("disk I/O error")
 
@@ -290,8 +289,14 @@ def test_a_damaged_journal_is_reported(tmp_path: Path) -> None:
     # All but the schema at the beginning.
     content[40_000:] = b"\x5a" * (len(content) - 40_000)
     journal.write_bytes(content)
-    with pytest.raises(FileError, match="journal"), running(told(tmp_path)):
-        pass
+    with running(told(tmp_path)) as made:
+        ready = made.http.get("/readyz")
+        assert ready.status_code == 503
+        assert "journal.db is damaged" in ready.json()["reason"]
+        refused = made.decide("ana")
+        assert refused.status_code == 503
+        assert "restore it from a backup" in refused.json()["error"]["message"]
+        assert made.http.get("/healthz").status_code == 200
 
 
 def test_many_decisions_expire_at_once(tmp_path: Path) -> None:

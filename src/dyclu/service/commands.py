@@ -80,24 +80,32 @@ def serve(
     """Serve decisions over HTTP; what was answered is on disk.
 
     Settings come from flags, then from variables (DYCLU_PORT), then from a TOML file. Several
-    tenants, keys and limits are set in the file. Stop it with Ctrl-C or SIGTERM.
+    tenants, keys and limits are set in the file. Stop it with Ctrl-C or SIGTERM; SIGHUP reads keys,
+    limits and some settings of tenants again.
     """
     from dyclu.service.http.serve import serve as run
-    from dyclu.service.settings import described, settings
+    from dyclu.service.settings import Settings, described, settings
 
     flags = {
         "host": host, "port": port, "data": None if data is None else str(data), "policy": policy,
         "dim": dim, "options": options, "mode": mode, "epsilon": epsilon,
         "reward_wait": reward_wait, "default_reward": default_reward, "log_arms": log_arms,
     }  # fmt: skip
-    told = settings(flags, environment=os.environ, file=config)
+
+    def read() -> Settings:
+        return settings(flags, environment=os.environ, file=config)
+
+    told = read()
     for line in described(told):
         typer.echo(line)
-    run(told, say=typer.echo)
+    run(told, say=typer.echo, again=read)
 
 
 def key(
-    role: Annotated[str, typer.Option(help="read-write or read-only.")] = "read-write",
+    role: Annotated[
+        str, typer.Option(help="read-write, read-only, or operator: metrics and health only.")
+    ] = "read-write",
+    name: Annotated[str | None, typer.Option(help="Name of the key, for the log.")] = None,
 ) -> None:
     """Make an API key: the key for the caller, its digest for the settings."""
     from typing import get_args
@@ -109,8 +117,14 @@ def key(
         raise OptionError(f"role is {role!r}, expected {' or '.join(get_args(Role))}")
     made = new_key()
     typer.echo(f"key: {made}")
-    typer.echo("for the settings, under a [[tenants.NAME.keys]] line:")
-    typer.echo(f'digest = "{digest(made)}"\nrole = "{role}"')
+    operator = role == "operator"
+    table = "operators" if operator else "tenants.NAME.keys"
+    typer.echo(f"for the settings, under a [[{table}]] line:")
+    typer.echo(f'digest = "{digest(made)}"')
+    if not operator:
+        typer.echo(f'role = "{role}"')
+    if name is not None:
+        typer.echo(f'name = "{name}"')
 
 
 def replay(

@@ -28,7 +28,9 @@ Id = Annotated[
     ),
 ]
 Features = Annotated[list[float], Meta(min_length=1, description="One number per feature.")]
-Role = Literal["read-only", "read-write"]
+TenantRole = Literal["read-only", "read-write"]
+Role = Literal["read-only", "read-write", "operator"]
+LogFormat = Literal["plain", "json"]
 Mode = Literal["online", "shadow"]
 
 
@@ -272,11 +274,16 @@ class UserView(Struct, frozen=True):
 
 
 class Erased(Struct, frozen=True):
-    """The user's lines of the journal are removed; the policy is being rebuilt without them."""
+    """The user's lines of the journal are removed; the policy is being rebuilt without them.
+
+    `exact` is false if some of their lines were no longer kept, and the policy can only remove a
+    share of what it learnt from them.
+    """
 
     user: str
     erased_records: int
     rebuilding: bool
+    exact: bool
 
 
 class ModelView(Struct, frozen=True):
@@ -341,8 +348,34 @@ class Activity(Struct, frozen=True):
     minutes: list[Bucket]
 
 
-class Health(Struct, frozen=True):
-    """Whether the service is alive, or ready to take requests."""
+class TenantHealth(Struct, frozen=True):
+    """Whether a tenant can write; `line` is the number of its journal's last line.
 
-    status: Literal["ok", "unavailable"]
+    While it is `starting`, or if it is `stopped`, there is no `line`.
+    """
+
+    tenant: str
+    status: Literal["ok", "starting", "stopped", "unavailable"]
+    reason: str | None
+    rebuilding: bool
+    line: int | None
+
+
+class TenantsHealth(Struct, frozen=True):
+    """The health of all tenants, for operators."""
+
+    tenants: list[TenantHealth]
+
+
+class Health(Struct, frozen=True):
+    """Whether the service is alive, or ready to take requests.
+
+    It is `degraded` if a tenant cannot serve at all, and others can. While it is `starting`,
+    `lines_done` of `lines_total` lines have been replayed, and about `seconds_left` remain.
+    """
+
+    status: Literal["ok", "degraded", "starting", "unavailable"]
     reason: str | None = None
+    lines_done: int | UnsetType = UNSET
+    lines_total: int | UnsetType = UNSET
+    seconds_left: float | UnsetType | None = UNSET

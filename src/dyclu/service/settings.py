@@ -15,6 +15,11 @@
     [[tenants.shop.keys]]
     digest = "sha256:..."           # `dyclu key` prints a new key and this line
     role = "read-write"
+    name = "checkout"               # for the log
+    expires = 2027-01-01T00:00:00Z
+
+    [[operators]]                   # keys that see metrics and health of all tenants, and no data
+    digest = "sha256:..."
 
 The variable of a setting is ``DYCLU_`` and its name in capitals: ``DYCLU_PORT``. Flags and
 variables of a tenant's settings (``--policy``, ``DYCLU_DIM``) are for the tenant ``default``.
@@ -25,7 +30,8 @@ from __future__ import annotations
 import ipaddress
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,25 +39,51 @@ import msgspec
 from msgspec import Meta, Struct
 
 from dyclu.errors import FileError, OptionError
-from dyclu.service.schema import ID, Mode, Role
+from dyclu.service.schema import ID, LogFormat, Mode, TenantRole
 from dyclu.service.spec import PolicySpec
 
 DEFAULT = "default"
 RESERVED_NAMES = frozenset({"lock", "lost+found"})
 """Names in the data folder that a tenant cannot have: our lock, and a file system's folder."""
 
+KNOWN_DIGESTS = frozenset(
+    {
+        "sha256:" + 64 * "0",
+        "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b",
+    }
+)
+"""Digests that stood in our documents: a placeholder, and that of the word "secret"."""
+
 LIVE_KEYS = 2
 """Keys per role that a tenant may have: the present one and its replacement."""
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+"""Seconds of the units of time in `keep`."""
 
 Whole = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 
 
+Digest = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
+KeyName = Annotated[str, Meta(pattern=ID, max_length=64)]
+Moment = Annotated[datetime, Meta(tz=True)]
+
+
 class Key(Struct, frozen=True, forbid_unknown_fields=True):
     """The digest of a key and its role; the key itself is not stored."""
 
-    digest: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
-    role: Role
+    digest: Digest
+    role: TenantRole
+    name: KeyName | None = None
+    expires: Moment | None = None
+
+
+class Operator(Struct, frozen=True, forbid_unknown_fields=True):
+    """The digest of a key that sees metrics and health of all tenants, and no data."""
+
+    digest: Digest
+    name: KeyName | None = None
+    expires: Moment | None = None
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,9 +94,46 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     max_batch: Whole = 1000
     max_norm: Annotated[float, Meta(gt=0, le=1e6)] = 1e3
     max_reward: Annotated[float, Meta(gt=0, le=1e12)] = 1e6
-    max_pending: Whole = 250_000
+    max_pending: Whole = 10_000_000
     max_users: Whole = 1_000_000
     max_queue: Whole = 4096
+    max_bodies: Whole = 32_000_000
+    max_connections: Whole = 500
+    max_rate: Annotated[float, Meta(gt=0)] | None = None
+
+
+class Keep(Struct, frozen=True):
+    """How much of the journal is kept: the last lines, or those of the last seconds, or all.
+
+    Examples
+    --------
+    >>> Keep.parsed("90d"), Keep.parsed("1000000 lines")
+    (Keep(lines=None, seconds=7776000.0), Keep(lines=1000000, seconds=None))
+    >>> Keep.parsed("all").forever
+    True
+    """
+
+    lines: int | None = None
+    seconds: float | None = None
+
+    @classmethod
+    def parsed(cls, text: str) -> Keep:
+        """Return what a setting says."""
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|d)|(\d+) lines|all", text.strip())
+        if found is None or text.strip().startswith("0 "):
+            raise OptionError(
+                f'keep is {text!r}, expected "all", a time such as "90d", "12h" or "30m", or a '
+                'number such as "1000000 lines"'
+            )
+        number, unit, lines = found.groups()
+        if lines is not None:
+            return cls(lines=int(lines))
+        return cls() if number is None else cls(seconds=float(number) * UNITS[unit])
+
+    @property
+    def forever(self) -> bool:
+        """Whether nothing is ever removed."""
+        return self.lines is None and self.seconds is None
 
 
 class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,6 +147,8 @@ class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
     reward_wait: Annotated[float, Meta(gt=0, le=10 * 365 * 86400)] = 86400.0
     default_reward: float | None = None
     log_arms: bool = False
+    keep: str = "all"
+    archive: bool = False
     limits: Limits = Limits()
     keys: list[Key] = []
 
@@ -104,9 +175,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8321
     data: str = "dyclu-data"
-    max_headers: Whole = 32_768
+    log: LogFormat = "plain"
+    operators: list[Operator] = []
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    max_headers: Annotated[int, Meta(ge=8192)] = 32_768
     max_body: Whole = 2_000_000
-    max_bodies: Whole = 32_000_000
+    idle_timeout: Seconds = 75.0
     body_timeout: Seconds = 10.0
     answer_timeout: Seconds = 30.0
     max_connections: Whole = 1000
@@ -119,9 +194,17 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         for name, tenant in self.tenants.items():
             _check_tenant(name, tenant)
         self._check_keys()
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise OptionError("tls_cert and tls_key belong together; set both, or none of them")
 
     def _check_keys(self) -> None:
         digests = [key.digest for tenant in self.tenants.values() for key in tenant.keys]
+        digests += [key.digest for key in self.operators]
+        if KNOWN_DIGESTS.intersection(digests):
+            raise OptionError(
+                "a key's digest is the example of the documentation, which everybody knows; "
+                "`dyclu key` makes a key of your own"
+            )
         if len(set(digests)) < len(digests):
             raise OptionError("a key is listed twice; a key says which tenant is meant")
         if (digests or len(self.tenants) > 1) and not all(t.keys for t in self.tenants.values()):
@@ -129,7 +212,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
                 "a tenant has no key; once there are keys, or several tenants, each needs one: "
                 "`dyclu key` makes one"
             )
-        if not digests and not _is_loopback(self.host):
+        if not digests and not is_loopback(self.host):
             raise OptionError(
                 f"host is {self.host}, and without keys anybody there could read and write; "
                 "set up keys (`dyclu key` makes one), or bind to 127.0.0.1"
@@ -177,7 +260,7 @@ def _merged(told: dict[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
     for name in layer:
         if name not in _OF_SERVICE | _OF_TENANT:
             raise OptionError(f"setting {name} is not known")
-    service = {name: value for name, value in layer.items() if name in _OF_SERVICE}
+    service = {name: _parsed(name, value) for name, value in layer.items() if name in _OF_SERVICE}
     tenant = {name: _parsed(name, value) for name, value in layer.items() if name in _OF_TENANT}
     told = {**told, **service}
     tenants = told.get("tenants", {})
@@ -195,10 +278,14 @@ def _parsed(name: str, value: Any) -> Any:
     """Return options (``noise=0.1,window=30``) and keys (``digest role, ...``) as tables."""
     if name == "options" and isinstance(value, str):
         return as_options(value)
-    if name == "keys" and isinstance(value, str):
+    if name in _KEYS and isinstance(value, str):
         words = [part.split() for part in value.split(",")]
-        return [dict(zip(("digest", "role"), pair, strict=False)) for pair in words]
+        return [dict(zip(_KEYS[name], one, strict=False)) for one in words]
     return value
+
+
+_KEYS = {"keys": ("digest", "role", "name", "expires"), "operators": ("digest", "name", "expires")}
+"""Words of a key in a flag or a variable, in order; the last two may be missing."""
 
 
 def as_options(text: str) -> dict[str, Any]:
@@ -217,14 +304,53 @@ def as_options(text: str) -> dict[str, Any]:
 
 def described(told: Settings) -> list[str]:
     """Return the settings as lines to print; keys by the beginning of their digests."""
-    lines = [f"{name} = {getattr(told, name)}" for name in sorted(_OF_SERVICE)]
+    lines = [f"{name} = {_shown(getattr(told, name))}" for name in sorted(_OF_SERVICE)]
     for name, tenant in told.tenants.items():
-        keys = ", ".join(f"{key.digest[:15]}… {key.role}" for key in tenant.keys)
         lines += [
-            f"[{name}] {setting} = {keys or 'none' if setting == 'keys' else value}"
+            f"[{name}] {setting} = {_shown(value)}"
             for setting, value in msgspec.structs.asdict(tenant).items()
         ]
     return lines
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_shown_key(key) for key in value) or "none"
+    return str(value)
+
+
+def _shown_key(key: Key | Operator) -> str:
+    role = key.role if isinstance(key, Key) else "operator"
+    until = "" if key.expires is None else f" until {key.expires.isoformat()}"
+    return f"{key.name or ''} {key.digest[:15]}… {role}{until}".strip()
+
+
+RELOADED = frozenset({"operators", "max_body", "body_timeout", "tenants"})
+RELOADED_OF_TENANT = frozenset(
+    {"mode", "epsilon", "reward_wait", "default_reward", "log_arms", "limits", "keys"}
+)
+"""Settings that can be changed while the service runs; all others need a restart."""
+
+
+def needing_restart(old: Settings, new: Settings) -> list[str]:
+    """Return the names of settings that differ and cannot be changed while the service runs.
+
+    >>> old = settings({"dim": 3}, environment={})
+    >>> needing_restart(old, settings({"dim": 4, "port": 1, "epsilon": 0.1}, environment={}))
+    ['port', '[default] dim']
+    """
+    found = _differing(old, new, sorted(_OF_SERVICE - RELOADED))
+    if old.tenants.keys() != new.tenants.keys():
+        return [*found, "tenants"]
+    fixed = sorted(frozenset(TenantSettings.__struct_fields__) - RELOADED_OF_TENANT)
+    for name in old.tenants:
+        names = _differing(old.tenants[name], new.tenants[name], fixed)
+        found += [f"[{name}] {setting}" for setting in names]
+    return found
+
+
+def _differing(old: Struct, new: Struct, names: Sequence[str]) -> list[str]:
+    return [name for name in names if getattr(old, name) != getattr(new, name)]
 
 
 def _check_names(names: Iterable[str]) -> None:
@@ -240,10 +366,13 @@ def _check_names(names: Iterable[str]) -> None:
 
 
 def _check_tenant(name: str, tenant: TenantSettings) -> None:
+    Keep.parsed(tenant.keep)
     try:
         tenant.spec().make()
     except TypeError as error:
         raise OptionError(f"tenant {name}: {error}; see the policy's options") from None
+    if tenant.archive and Keep.parsed(tenant.keep).forever:
+        raise OptionError(f'tenant {name}: archive moves old lines to files; set keep = "90d", say')
     default = tenant.default_reward
     if default is not None and not abs(default) <= tenant.limits.max_reward:
         raise OptionError(f"tenant {name}: default_reward is {default}, beyond max_reward")
@@ -255,7 +384,8 @@ def _check_tenant(name: str, tenant: TenantSettings) -> None:
             )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

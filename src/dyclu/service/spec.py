@@ -10,6 +10,9 @@ import numpy as np
 from dyclu import policies
 from dyclu.policy import Policy
 
+FORGETS_EXACTLY = frozenset({"linucb", "discounted-linucb", "sliding-linucb"})
+"""Policies that learn from one user nothing about others; after `forget` nothing is left."""
+
 ROUNDS, DIM = 60, 3
 """Enough rounds for every policy to notice a change; compiled kernels serve every dimension."""
 
@@ -25,6 +28,15 @@ class PolicySpec:
     def make(self) -> Policy:
         """Return a new policy that has learnt nothing."""
         return policies.make(self.name, self.dim, **self.options)
+
+    @property
+    def forgets_exactly(self) -> bool:
+        """Whether `forget` leaves a policy that never knew the user.
+
+        >>> PolicySpec("linucb", 2, {}).forgets_exactly, PolicySpec("atlas", 2, {}).forgets_exactly
+        (True, False)
+        """
+        return self.name in FORGETS_EXACTLY and not self.options.get("shared", False)
 
 
 def warm_up(spec: PolicySpec) -> None:

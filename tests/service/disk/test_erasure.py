@@ -20,7 +20,9 @@ from tests.service.disk.test_journal import holding, reading
 
 def tenant(folder: Path, **rules: Any) -> Tenant:
     told: dict[str, Any] = {"dim": 2, "policy": "linucb", "options": {"alpha": 0.5}}
-    return Tenant("t", folder / "data" / "t", TenantSettings(**(told | rules)))
+    made = Tenant("t", folder / "data" / "t", TenantSettings(**(told | rules)))
+    made.open()
+    return made
 
 
 async def started(folder: Path, **rules: Any) -> Tenant:
@@ -201,17 +203,18 @@ def test_a_snapshot_is_taken_after_a_rebuild(tmp_path: Path) -> None:
         await observe(served, "ana", 10)
         await observe(served, "bob", WORTH_A_SNAPSHOT)
         served.save()
+        assert len(list(served.snapshots.folder.glob(f"{0:08d}-*"))) == 2
         await served.erase("ana")
-        assert served.saved == 0
+        assert not list(served.snapshots.folder.glob(f"{0:08d}-*"))
         async with asyncio.timeout(30):
             while not served.saved:
                 await asyncio.sleep(0.01)
         assert not served.rebuilding
         assert served.saved == served.state.total.seq
         served.snapshots.complaints.clear()
-        made = served.snapshots.latest(epoch=1)
+        made = served.snapshots.latest(served._reader, exact=True)
         assert made is not None
-        assert bits(made, tmp_path) == bits(served.state, tmp_path)
+        assert bits(made.state, tmp_path) == bits(served.state, tmp_path)
         await served.stop()
 
     asyncio.run(play())
@@ -220,13 +223,13 @@ def test_a_snapshot_is_taken_after_a_rebuild(tmp_path: Path) -> None:
 def test_a_reused_id_stays_when_its_first_decision_is_removed(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.decide("ana", decision_id="d")
-    first, second = bench.state.ids["d"], bench.reader.find("d", "decision")
-    assert second is not None
-    bench.state.apply(make_line(2, second.at, second.body, ref="d", user="bob"))
-    bench.state.apply(make_line(3, second.at, ExpiryBody([first])))
-    assert bench.state.ids == {"d": 2}
-    bench.state.apply(make_line(4, second.at, ExpiryBody([2])))
-    assert bench.state.ids == {}
+    first = bench.reader.find("d", "decision")
+    assert first is not None
+    bench.state.apply(make_line(2, first.at, first.body, ref="d", user="bob"))
+    bench.state.apply(make_line(3, first.at, ExpiryBody([first.seq])))
+    assert list(bench.state.pending) == [2]
+    bench.state.apply(make_line(4, first.at, ExpiryBody([2])))
+    assert list(bench.state.pending) == []
     bench.close()
 
 
@@ -310,7 +313,7 @@ def test_an_erasure_removes_drafts_from_before_it_and_no_others(tmp_path: Path) 
         await served.erase("ana")
         assert not before.exists()
         before.touch()
-        served.snapshots.purge(epoch=1)
+        served.snapshots.purge(served._reader)
         assert not before.exists()
         # Somebody may be writing it.
         assert since.exists()

@@ -107,7 +107,7 @@ def test_an_erasure_scans_only_the_users_lines(tmp_path: Path) -> None:
     mark = make_line(1, 0, ErasureBody())
     journal.erase("ana", encode(mark))
     deleting = [one for one in asked if one.startswith("DELETE")]
-    assert len(deleting) == 3
+    assert len(deleting) == 4
     for statement in deleting:
         plan = journal._writer.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
         assert not [step for *_, step in plan if step.startswith("SCAN")], statement
@@ -134,7 +134,9 @@ def test_an_erasure_does_not_wait_for_readers_and_is_complete_after_them(
     journal.append([encode(event(1, 1.0, user="anastasia"))])
     with reading(tmp_path / "j.db"):
         began = time.monotonic()
-        assert journal.erase("anastasia", encode(make_line(2, 2, ErasureBody()))) == (1, 1)
+        gone = journal.erase("anastasia", encode(make_line(2, 2, ErasureBody())))
+        assert (gone.lines, gone.epoch) == (1, 1)
+        journal.end_erasure("anastasia")
         journal.append([encode(event(3, 1.0))])
         journal.tidy()
         assert time.monotonic() - began < 2
@@ -154,6 +156,7 @@ def test_a_stop_does_not_wait_for_readers_and_the_next_start_cleans_up(
     journal.append([encode(event(1, 1.0, user="anastasia"))])
     with reading(tmp_path / "j.db"):
         journal.erase("anastasia", encode(make_line(2, 2, ErasureBody())))
+        journal.end_erasure("anastasia")
         began = time.monotonic()
         journal.close()
         assert time.monotonic() - began < 2
@@ -296,7 +299,7 @@ def test_a_snapshot_without_versions_is_not_used(bench: Bench) -> None:
 
 def test_a_purge_in_an_old_epoch_keeps_snapshots_of_a_later_one(bench: Bench) -> None:
     """As a process that makes snapshots for a service that was killed."""
-    late = Snapshots(bench.folder / SNAPSHOTS, bench.rules.spec())
+    late = Snapshots(bench.folder / SNAPSHOTS, bench.rules.spec(), bench.reader.facts().id)
     old = bench.replayed()
     bench.erase("u1")
     bench.save()
@@ -313,8 +316,8 @@ def test_a_snapshot_during_which_a_user_is_erased_is_removed(
 ) -> None:
     write_it = Snapshots.write
 
-    def overtaken(self: Snapshots, state: State, *, epoch: int) -> None:
-        write_it(self, state, epoch=epoch)
+    def overtaken(self: Snapshots, state: State, *, epoch: int, built: int) -> None:
+        write_it(self, state, epoch=epoch, built=built)
         bench.journal.erase("u1", encode(make_line(bench.state.total.seq + 1, 0, ErasureBody())))
 
     monkeypatch.setattr(Snapshots, "write", overtaken)
@@ -335,7 +338,7 @@ def test_a_state_read_during_an_erasure_is_not_written(
         bench.journal.erase("u1", encode(make_line(bench.state.total.seq + 1, 0, ErasureBody())))
 
     monkeypatch.setattr(JournalReader, "after", overtaken)
-    monkeypatch.setattr(Snapshots, "write", lambda *_, epoch: written.append(epoch))
+    monkeypatch.setattr(Snapshots, "write", lambda *_, epoch, built: written.append(epoch))
     take(bench.folder, bench.rules.spec())
     assert written == []
     monkeypatch.setattr(JournalReader, "after", read_on)
@@ -371,9 +374,9 @@ def test_a_journal_restored_from_an_old_copy_is_not_mixed_with_newer_snapshots(
 def test_a_snapshot_by_another_process_equals_one_by_the_service(bench: Bench) -> None:
     take(bench.folder, bench.rules.spec())
     assert int(snapshot_files(bench, "state")[-1].stem[9:]) == bench.state.total.seq
-    made = bench.snapshots.latest(epoch=0)
+    made = bench.snapshots.latest(bench.reader)
     assert made is not None
-    assert bits(made, bench.folder) == bits(bench.state, bench.folder)
+    assert bits(made.state, bench.folder) == bits(bench.state, bench.folder)
 
 
 def test_a_reward_that_cannot_be_learnt_does_not_stop_the_service(
@@ -388,3 +391,25 @@ def test_a_reward_that_cannot_be_learnt_does_not_stop_the_service(
     assert bench.state.total.unlearnt == 1
     assert f"line {seq} of the journal could not be learnt" in caplog.text
     assert not bench.decide("ana").rank
+
+
+def test_a_journal_of_the_first_format_is_brought_up_to_date(bench: Bench) -> None:
+    bench.decide("ana", decision_id="waiting")
+    before = bits(bench.state, bench.folder)
+    bench.close()
+    rows = sqlite3.connect(bench.folder / JOURNAL)
+    for table in ("base", "erased", "erasing"):
+        rows.execute(f"DROP TABLE {table}")
+    rows.execute("DELETE FROM meta WHERE name NOT IN ('dim', 'epoch', 'secret', 'served')")
+    rows.execute("INSERT INTO meta VALUES ('format', '1')")
+    rows.commit()
+    rows.close()
+    bench.open()
+    facts = bench.reader.facts()
+    assert (len(facts.id), facts.base) == (32, 0)
+    # Its snapshots do not say that they are of this journal.
+    assert bench.snapshots.used == 0
+    assert bits(bench.state, bench.folder) == before
+    bench.reward("waiting", 0.5)
+    bench.erase("u1")
+    assert "u1" not in bench.state.users

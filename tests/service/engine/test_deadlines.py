@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dyclu.service.engine.deadlines import Deadlines
 from dyclu.service.engine.lines import MICRO
-from dyclu.service.engine.state import Pending
+from dyclu.service.engine.state import pending_table
 
 WAIT = 60 * MICRO
 
@@ -29,7 +28,7 @@ class Life:
         self.now, self.wrong, self.number = 10**15, 0, 0
         self.honest = True
         self.made: dict[int, int] = {}
-        self.pending: dict[int, Pending] = {}
+        self.pending = pending_table()
         self.start()
 
     def start(self) -> None:
@@ -53,16 +52,17 @@ class Life:
     def decide(self) -> None:
         self.number += 1
         until = self.now + self.wrong + WAIT
-        self.pending[self.number] = Pending("d", "ana", np.zeros(1), until, WAIT, True)
+        self.pending.add(self.number, until=until, wait=WAIT, active=True)
         self.made[self.number] = self.now
         self.here.add(self.number)
         self.deadlines.grant(self.number, WAIT)
 
     def end(self) -> list[int]:
-        over = self.deadlines.overdue(self.pending, most=1000)
+        over = self.deadlines.overdue(most=1000)
         assert all(self.deadlines.passed(seq) for seq in over)
         for seq in over:
-            del self.pending[seq]
+            self.pending.remove(seq)
+            self.deadlines.drop(seq)
         return over
 
 

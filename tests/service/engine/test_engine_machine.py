@@ -140,11 +140,7 @@ class EngineMachine(RuleBasedStateMachine):
     def sweep(self) -> None:
         """Deadlines are those of decision or activation, so that their order may differ."""
         self.bench.expire()
-        order = [
-            self.decisions[pending.id]["until"] for pending in self.bench.state.pending.values()
-        ]
-        assert order == sorted(order)
-        assert all(until > self.bench.now for until in order)
+        assert all(self.decisions[id]["until"] > self.bench.now for id in self.bench.ids())
         over = [
             known
             for known in self.decisions.values()
@@ -178,7 +174,7 @@ class EngineMachine(RuleBasedStateMachine):
     def lose_a_decision_on_its_way(self, user: str) -> None:
         self.bench.engine.decide(ask(user, decision_id="lost"))
         self.bench.engine.failed()
-        assert "lost" not in self.bench.state.ids
+        assert "lost" not in self.bench.ids()
 
     @rule(user=users)
     def erase(self, user: str) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
@@ -206,6 +206,7 @@ def test_a_million_arms_are_refused(service: Running, tmp_path: Path) -> None:
     """Too long a body; and where that is allowed, too many arms."""
     assert post(service, "/v1/decisions", MILLION).status_code == 413
     with running(told(tmp_path, max_body=100_000_000)) as roomy:
+        roomy.http.timeout = httpx.Timeout(60.0)  # decoding takes seconds on a busy machine
         response = post(roomy, "/v1/decisions", MILLION)
         assert response.status_code == 422
         assert response.json()["error"]["field"] == "arms"
@@ -248,33 +249,6 @@ def test_a_body_that_is_too_slow_is_refused(service: Running) -> None:
     assert b'"field":"body"' in answer
     assert b"\r\nconnection: close\r\n" in answer
     assert service.http.get("/healthz").status_code == 200
-
-
-@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
-def test_headers_that_never_end_are_refused(service: Running, before: bytes) -> None:
-    """Also after a request that was answered; meanwhile others are served."""
-    host, port = service.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
-        if before:
-            connection.sendall(before)
-            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-        connection.sendall(HEAD[:40])
-        assert service.http.get("/healthz").status_code == 200
-        answer = b""
-        while part := connection.recv(65536):
-            answer += part
-    assert answer.startswith(b"HTTP/1.1 408")
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["field"] == "headers"
-
-
-def test_an_idle_keep_alive_connection_stays_open(service: Running) -> None:
-    host, port = service.url.removeprefix("http://").split(":")
-    asked = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
-        for _ in range(2):
-            connection.sendall(asked)
-            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-            time.sleep(3)
 
 
 def test_a_chunked_body_is_accepted(service: Running) -> None:

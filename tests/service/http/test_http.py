@@ -276,6 +276,24 @@ def test_every_loopback_host_name_is_answered(service: Running, name: str) -> No
     assert service.http.get("/v1/policy", headers={"Host": name}).status_code == 200
 
 
+def test_pages_of_other_sites_are_refused_without_keys(service: Running) -> None:
+    """A POST without a body needs no preflight, so a browser sends it; the page's own is served."""
+    service.decide("ina", decision_id="from-a-page", active=False)
+    path = "/v1/decisions/from-a-page/activate"
+    for origin in ("https://evil.example", "http://127.0.0.1:1", "null", ""):
+        refused = service.http.post(path, headers={"Origin": origin})
+        assert refused.status_code == 403
+        assert refused.json()["error"]["field"] == "origin"
+    assert service.reward("from-a-page", 1.0).status_code == 409
+    assert service.http.post(path, headers={"Origin": service.url}).status_code == 200
+    assert service.reward("from-a-page", 1.0).status_code == 200
+
+
+def test_no_answer_may_be_taken_for_another_type(service: Running) -> None:
+    for path in ("/", "/v1/policy", "/metrics", "/openapi.json", "/healthz", "/readyz", "/nothing"):
+        assert service.http.get(path).headers["x-content-type-options"] == "nosniff"
+
+
 def test_other_host_names_are_refused_without_keys(service: Running) -> None:
     """A page of another site whose name resolves to this machine."""
     response = service.http.get("/v1/policy", headers={"Host": "evil.example"})
@@ -377,8 +395,9 @@ def test_overload_is_refused_with_retry_after(tmp_path: Path) -> None:
     with running(given) as made, ThreadPoolExecutor(16) as pool:
         crowd = list(pool.map(lambda i: made.decide("ana", decision_id=f"d{i}"), range(100)))
         alone = [made.decide("ana", decision_id=f"d{i}") for i in range(100)]
-    assert {answer.status_code for answer in crowd} == {200, 503}
+    assert {answer.status_code for answer in crowd} == {200, 429}
     assert {answer.status_code for answer in alone} == {200, 429}
+    assert any("(limit max_queue)" in answer.text for answer in crowd)
     for answer in crowd + alone:
         if answer.status_code != 200:
             assert int(answer.headers["retry-after"]) > 0

@@ -169,6 +169,10 @@ def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path)
         ({"keys": ", ".join(f"{digest(str(i))} read-write" for i in range(3))}, "more than 2"),
         ({"keys": f"{digest('k')} read-write, {digest('k')} read-only"}, "twice"),
         ({"keys": f"{digest('k')} admin"}, "role"),
+        ({"keys": f"{digest('secret')} read-write"}, "example of the documentation"),
+        ({"keys": f"sha256:{64 * '0'} read-write"}, "example of the documentation"),
+        ({"tls_cert": "cert.pem"}, "belong together"),
+        ({"max_headers": 100}, "max_headers"),
         ({"dim": 0}, "dim"),
     ],
 )

@@ -6,6 +6,8 @@ import asyncio
 import csv
 import json
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +217,28 @@ def test_a_missing_extra_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("serve", "--dim=2")
     assert result.exit_code == 2
     assert "pip install 'dyclu[service]'" in result.stderr
+
+
+def test_a_load_test_at_a_fixed_rate_counts_the_time_rounds_waited(tmp_path: Path) -> None:
+    """The service stands still for a second: all rounds due in it waited, not only those sent."""
+    with running(told(tmp_path)) as service:
+        loop = service.service.tenants["default"].committer._loop
+        stall = threading.Timer(0.5, loop.call_soon_threadsafe, (time.sleep, 1.0))
+        stall.start()
+        wanted = Load(users=10, arms=3, clients=4, seconds=2.5, rate=80.0, rewarded=0.0)
+        served = asyncio.run(load(service.url, wanted, dim=2))
+        stall.join()
+    late = sum(seconds > 0.25 for seconds in served.decisions)
+    # 60 rounds are due in the first three quarters of the second; before, 4 were counted as late.
+    assert late > 45
+    assert len(served.decisions) + sum(served.errors.values()) == 200
+
+
+def test_rounds_that_a_slow_service_never_got_are_counted(tmp_path: Path) -> None:
+    with running(told(tmp_path)) as service:
+        loop = service.service.tenants["default"].committer._loop
+        loop.call_soon_threadsafe(time.sleep, 1.0)
+        wanted = Load(users=10, arms=3, clients=2, seconds=0.5, rate=100.0, rewarded=0.0)
+        served = asyncio.run(load(service.url, wanted, dim=2))
+    assert len(served.decisions) + served.errors["not begun"] == 50
+    assert served.errors["not begun"] > 40

@@ -112,14 +112,23 @@ class Committer:
         self._journal.reopen()
         self._journal.note_served(self._served)
 
+    @property
+    def queued(self) -> int:
+        """Lines that wait for the disk."""
+        return self._queued
+
+    def follow(self, max_queue: int) -> None:
+        """Let so many lines wait from now on."""
+        self._most = max_queue
+
     def check(self) -> None:
         """Refuse if nothing more can be taken now."""
         if self.trouble is not None:
             raise unavailable(self.trouble)
         if self._queued >= self._most:
             raise Refusal(
-                503,
-                "busy",
+                429,
+                "limit",
                 f"{self._queued} records wait for the disk (limit max_queue); try again shortly",
                 retry_after=1,
             )
@@ -147,10 +156,23 @@ class Committer:
         self._kick()
         return waiter
 
+    def do(self, job: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run a job in the writing thread, in its turn; it changes no line."""
+        batch = _Batch(job=job)
+        self._waiting.append(batch)
+        waiter = self._wait_for(batch)
+        self._kick()
+        return waiter
+
     def _wait_for(self, batch: _Batch) -> asyncio.Future[Any]:
         waiter = self._loop.create_future()
         batch.waiters.append(waiter)
         return waiter
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being written, or waits for that."""
+        return self._writing is None and not self._waiting
 
     async def settled(self) -> None:
         """Wait until everything submitted so far is on disk; raises if writing failed."""
@@ -214,7 +236,8 @@ class Committer:
             self._end()
         self._writing = None
         self._queued -= len(batch.lines)
-        self._watch(len(batch.lines))
+        if batch.lines:
+            self._watch(len(batch.lines))
         batch.settle(result)
         self._kick()
 

@@ -4,13 +4,18 @@ Everything else the service knows follows from these lines. One connection in on
 them in order, in batches; when `append` has returned, its lines survive kill -9 and a power cut.
 Unique indexes ensure that no id is used twice and no decision is rewarded twice.
 
+Old lines may have been replaced by a *base*: the state after some line, stored in parts (`bases`).
+
 A batch is inserted as one JSON text by one statement: one call, one commit and one release of
 Python's lock, however many lines there are. So the thread that serves is not delayed.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
+import os
 import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -19,12 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dyclu.errors import FileError
-from dyclu.service.engine.lines import Line, decode_body
+from dyclu.service.disk.scrub import clear_gaps
+from dyclu.service.engine.lines import Line, about_decision, decode_body
 
 LOG = logging.getLogger("dyclu.service")
 
-FORMAT = 1
-"""Version of the tables below."""
+FORMAT = 2
+"""Version of the tables below. Version 1 had no bases; it is brought up to date when opened."""
 
 PATIENCE = 5
 """Seconds for which a write waits for a lock that another process holds."""
@@ -42,7 +48,16 @@ CREATE UNIQUE INDEX IF NOT EXISTS journal_end ON journal (of) WHERE kind = 'rewa
 CREATE INDEX IF NOT EXISTS journal_activated ON journal (of) WHERE kind = 'activation';
 CREATE INDEX IF NOT EXISTS journal_user ON journal (user) WHERE user IS NOT NULL;
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS base (
+  generation INTEGER NOT NULL, file TEXT NOT NULL, part INTEGER NOT NULL, bytes BLOB NOT NULL,
+  PRIMARY KEY (generation, file, part)
+);
+CREATE TABLE IF NOT EXISTS erased (epoch INTEGER PRIMARY KEY, first INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS erasing (user TEXT PRIMARY KEY, decisions TEXT NOT NULL) WITHOUT ROWID;
 """
+
+ERASURES_KEPT = 10_000
+"""Latest erasures of which the first line is stored; snapshots from before them are not used."""
 
 _APPEND = """
 INSERT OR IGNORE INTO journal SELECT
@@ -52,21 +67,73 @@ INSERT OR IGNORE INTO journal SELECT
 FROM json_each(?)
 """
 
+PARTS_UNTIL_TIDY = 16
+"""Parts of a base after which the write-ahead log is moved into the database."""
+
+_COUNTED = ("base", "generation", "archive_start", "archived", "dropped", "unclean")
+_UNCLEAN = (
+    "INSERT INTO meta VALUES ('unclean', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
+)
+_GENERATION = "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'generation'"
+
 _ERASE = (
     "DELETE FROM journal WHERE kind = '{kind}' AND of IN (SELECT seq FROM journal WHERE user = ?)"
 )
 
-_LINES = "SELECT seq, at, kind, ref, user, of, body FROM journal WHERE "
+_ROW = "SELECT seq, at, kind, ref, user, of, body FROM journal WHERE "
+_ROWS = f"{_ROW}seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
+_LINES = (
+    "SELECT j.seq, j.at, j.kind, j.ref, j.user, j.of, j.body, d.user, d.body FROM journal AS j "
+    "LEFT JOIN journal AS d ON j.kind = 'reward' AND d.seq = j.of WHERE "
+)
+
+
+Row = tuple[int, int, str, str | None, str | None, int | None, str]
+"""Number, time, kind, id, user, number of the decision, and body of a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts in the journal: dimension, secret, number of erasures (`epoch`), policy that serves."""
+    """Facts that the journal stores about itself.
+
+    Attributes
+    ----------
+    id : str
+        Random name of the journal; snapshots store it.
+    epoch : int
+        Number of erasures.
+    served : str
+        Policy that serves, as JSON.
+    base, generation : int
+        Line that the base stands for, 0 if there is none, and the number of its parts' generation.
+    archive_start, archived : int
+        Lines after the first and up to the second number are in the archive.
+    dropped : int
+        Line of the base whose lines have all been deleted.
+    unclean : int
+        Not 0 if copies of erased lines may be in unused space (`scrub`); each erasure changes it.
+    """
 
     dim: int
     secret: bytes
     epoch: int
     served: str
+    id: str
+    base: int
+    generation: int
+    archive_start: int
+    archived: int
+    dropped: int
+    unclean: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedLines:
+    """What an erasure removed: how many lines, which decisions; and the epoch that began."""
+
+    lines: int
+    decisions: list[int]
+    epoch: int
 
 
 class Journal:
@@ -93,6 +160,7 @@ class Journal:
         self._writer = _connect(path)
         # Lines erased before a kill may still be in the write-ahead log.
         self.owes = True
+        self._file: int | None = None
 
     @classmethod
     def open(cls, path: Path, *, dim: int) -> Journal:
@@ -117,8 +185,16 @@ class Journal:
 
     def _begin(self, dim: int) -> None:
         self._writer.executescript(f"BEGIN;{_TABLES}COMMIT;")
-        facts = {"format": FORMAT, "dim": dim, "epoch": 0, "secret": secrets.token_hex(16)}
-        self._writer.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
+        facts = {
+            "format": FORMAT, "dim": dim, "epoch": 0, "secret": secrets.token_hex(16),
+            "id": secrets.token_hex(16), "base": 0, "generation": 0,
+            "archive_start": 0, "archived": 0,
+        }  # fmt: skip
+        with self._transaction():
+            self._writer.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
+            self._writer.execute("UPDATE meta SET value = 2 WHERE name = 'format' AND value = '1'")
+            # Parts that a process had stored when it was killed.
+            self._writer.execute(f"DELETE FROM base WHERE generation != ({_GENERATION})")
 
     def note_served(self, policy: str) -> None:
         """Store which policy serves, for a later `dyclu replay`."""
@@ -144,26 +220,145 @@ class Journal:
         )
         return {number for number, id, kept, there in rows if not there or id != kept}
 
-    def erase(self, user: str, mark: bytes) -> tuple[int, int]:
-        """Delete all lines about a user, append the line `mark`; return how many went, and epoch.
+    def erase(self, user: str, mark: bytes, *, first: int | None = None) -> ErasedLines:
+        """Delete all lines about a user, and append the line `mark`.
 
-        Deleted content is overwritten in the database. The write-ahead log is truncated at once, or
-        by a later `tidy` if another process is reading the journal now.
+        `first` is the number of the user's first line if it is known. The user's name is noted
+        until `end_erasure`: what else is stored about them has to be removed too.
+
+        Deleted content is overwritten in the database; copies of it that SQLite made before, by
+        `clean`. The write-ahead log is truncated at once, or by a later `tidy` if another process
+        is reading the journal now.
         """
         with self._transaction():
+            decisions = self._numbers("SELECT seq FROM journal WHERE user = ?", user, "decision")
+            first = self._first_line(user, first)
             # Each kind has its own index; one statement for both would scan every line.
             ended = sum(
                 self._writer.execute(_ERASE.format(kind=kind), (user,)).rowcount
                 for kind in ("reward", "activation")
             )
             own = self._writer.execute("DELETE FROM journal WHERE user = ?", (user,)).rowcount
-            epoch = self._writer.execute(
-                "UPDATE meta SET value = value + 1 WHERE name = 'epoch' RETURNING value"
-            ).fetchone()[0]
+            epoch = self._begin_epoch(first)
+            self._writer.execute(
+                "INSERT OR REPLACE INTO erasing VALUES (?, ?)", (user, json.dumps(decisions))
+            )
+            self._writer.execute(_UNCLEAN)
             self._writer.execute(_APPEND, (f"[{mark.decode()}]",))
         self.owes = True
         self.tidy()
-        return ended + own, int(epoch)
+        return ErasedLines(ended + own, decisions, epoch)
+
+    def _numbers(self, select: str, user: str, kind: str) -> list[int]:
+        rows = self._writer.execute(f"{select} AND kind = ? ORDER BY seq", (user, kind))
+        return [seq for (seq,) in rows]
+
+    def _first_line(self, user: str, known: int | None) -> int:
+        """Return the number of the first line about a user; 0 if lines before it may have been."""
+        if self._numbers("SELECT seq FROM journal WHERE user = ?", user, "eviction"):
+            return 0
+        found = self._writer.execute(
+            "SELECT min(seq) FROM journal WHERE user = ?", (user,)
+        ).fetchone()[0]
+        return min((seq for seq in (found, known) if seq is not None), default=0)
+
+    def _begin_epoch(self, first: int) -> int:
+        epoch = self._writer.execute(
+            "UPDATE meta SET value = value + 1 WHERE name = 'epoch' RETURNING value"
+        ).fetchone()[0]
+        self._writer.execute("INSERT INTO erased VALUES (?, ?)", (epoch, first))
+        self._writer.execute("DELETE FROM erased WHERE epoch <= ?", (int(epoch) - ERASURES_KEPT,))
+        return int(epoch)
+
+    def end_erasure(self, user: str) -> None:
+        """Remove the note of a user's name: nothing about them is stored any more."""
+        with self._transaction():
+            self._writer.execute("DELETE FROM erasing WHERE user = ?", (user,))
+            self._writer.execute(_UNCLEAN)
+        self.owes = True
+        self.tidy()
+
+    def clean(self, first: int) -> int | None:
+        """Overwrite copies of erased lines in some pages, from number `first` (from 0) on.
+
+        Returns the number of the page to go on with, 0 if this was the last one; None if a process
+        that reads the journal is in the way, or if the disk is: then begin again later.
+        """
+        try:
+            _, logged, moved = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if logged != moved:
+                return None  # pages in the log would be moved over those that are cleared
+            if self._file is None:
+                # It is not closed before the journal is: that would end SQLite's locks on it.
+                self._file = os.open(self.path, os.O_RDWR)
+            (size,) = self._writer.execute("PRAGMA page_size").fetchone()
+            following = clear_gaps(self._file, first, size=size)
+            # Pages in memory as they were before would be written again.
+            self._writer.execute("PRAGMA shrink_memory").fetchone()
+        except (sqlite3.Error, OSError) as error:
+            LOG.warning("erased lines are not yet overwritten in %s (%s)", self.path, error)
+            return None
+        return following
+
+    def note_clean(self, unclean: int) -> None:
+        """Store that all pages are clean, if nobody was erased since `unclean` was read."""
+        self._writer.execute(
+            "DELETE FROM meta WHERE name = 'unclean' AND CAST(value AS INTEGER) = ?", (unclean,)
+        )
+        self.owes = True
+        self.tidy()
+
+    def put_part(self, generation: int, file: str, part: int, content: bytes) -> None:
+        """Store a part of a base that is not in force yet."""
+        self._writer.execute(
+            "INSERT OR REPLACE INTO base VALUES (?, ?, ?, ?)", (generation, file, part, content)
+        )
+        if part % PARTS_UNTIL_TIDY == PARTS_UNTIL_TIDY - 1:
+            self.tidy()
+
+    def put_in_force(
+        self,
+        generation: int,
+        line: int,
+        *,
+        epoch: int | None = None,
+        archived: tuple[int, int] | None = None,
+    ) -> bool:
+        """Let the stored base stand for the lines up to `line`; return whether it does.
+
+        It does not if `epoch`, in which the base was made, is over: somebody in it was erased.
+        `archived` are the lines in the archive: after the first and up to the second number.
+        """
+        with self._transaction():
+            now = self._writer.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()[0]
+            if epoch is not None and int(now) != epoch:
+                return False
+            facts = [("base", line), ("generation", generation)]
+            if archived is not None:
+                facts += [("archive_start", archived[0]), ("archived", archived[1])]
+            self._writer.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts)
+        return True
+
+    def drop_parts(self) -> bool:
+        """Delete some parts of bases that are not in force; return whether any was left."""
+        gone = self._writer.execute(
+            f"DELETE FROM base WHERE rowid IN (SELECT rowid FROM base "
+            f"WHERE generation != ({_GENERATION}) LIMIT {PARTS_UNTIL_TIDY})"
+        ).rowcount
+        self.owes = True
+        self.tidy()
+        return bool(gone)
+
+    def note_dropped(self, line: int) -> None:
+        """Store that all lines that the base for `line` stands for have been deleted."""
+        self._writer.execute("INSERT OR REPLACE INTO meta VALUES ('dropped', ?)", (line,))
+
+    def drop_lines(self, seqs: Sequence[int]) -> None:
+        """Delete lines that the base stands for."""
+        self._writer.execute(
+            "DELETE FROM journal WHERE seq IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(seqs)),),
+        )
 
     def _transaction(self) -> _Transaction:
         return _Transaction(self._writer)
@@ -217,6 +412,9 @@ class Journal:
                 self.path,
             )
         self._writer.close()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
 
 class _Transaction:
@@ -255,6 +453,8 @@ class JournalReader:
                 bytes.fromhex(meta["secret"]),
                 int(meta["epoch"]),
                 meta.get("served", ""),
+                meta.get("id", ""),
+                *(int(meta.get(name, 0)) for name in _COUNTED),
             )
             version = int(meta["format"])
         except (sqlite3.DatabaseError, LookupError, ValueError) as error:
@@ -267,10 +467,68 @@ class JournalReader:
         return facts
 
     def last(self) -> int:
-        """Return the number of the last line, 0 if there is none."""
-        return int(
-            self._connection.execute("SELECT ifnull(max(seq), 0) FROM journal").fetchone()[0]
+        """Return the number of the last line, that of the base if there is none after it."""
+        last = self._connection.execute("SELECT ifnull(max(seq), 0) FROM journal").fetchone()[0]
+        return max(int(last), self.facts().base)
+
+    def time_of(self, seq: int) -> int | None:
+        """Return the time of a line, None if there is no such line."""
+        row = self._connection.execute("SELECT at FROM journal WHERE seq = ?", (seq,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def last_before(self, at: int) -> int:
+        """Return the number of the last line that is older than time `at`; 0 if there is none."""
+        low, high = 0, self.last()
+        # Times never decrease, so the line is found by bisection.
+        while low < high:
+            middle = (low + high + 1) // 2
+            row = self._connection.execute(
+                "SELECT seq, at FROM journal WHERE seq <= ? ORDER BY seq DESC LIMIT 1", (middle,)
+            ).fetchone()
+            if row is None or row[1] < at:
+                low = middle
+            else:
+                high = row[0] - 1
+        return low
+
+    def first_line(self, user: str) -> int | None:
+        """Return the number of the first line about a user, None if there is none."""
+        row = self._connection.execute("SELECT min(seq) FROM journal WHERE user = ?", (user,))
+        return row.fetchone()[0]  # type: ignore[no-any-return]
+
+    def free_of_erased(self, epoch: int) -> int:
+        """Return the number of the line up to which states made in `epoch` hold nobody erased."""
+        count, first = self._connection.execute(
+            "SELECT count(*), min(first) FROM erased WHERE epoch > ?", (epoch,)
+        ).fetchone()
+        since = self.facts().epoch - epoch
+        if count != since:
+            return -1
+        return 2**62 if first is None else int(first) - 1
+
+    def being_erased(self) -> list[tuple[str, list[int]]]:
+        """Return users whose erasure was begun and not ended, with numbers of their decisions."""
+        rows = self._connection.execute("SELECT user, decisions FROM erasing")
+        return [(user, json.loads(decisions)) for user, decisions in rows]
+
+    def parts(self, generation: int, file: str) -> Iterator[bytes]:
+        """Yield the parts of one file of a base, in order."""
+        for part in itertools.count():
+            row = self._connection.execute(
+                "SELECT bytes FROM base WHERE generation = ? AND file = ? AND part = ?",
+                (generation, file, part),
+            ).fetchone()
+            if row is None:
+                return
+            yield row[0]
+
+    def numbers(self, after: int, upto: int, *, most: int = CHUNK) -> list[int]:
+        """Return the numbers of the first lines after `after`, up to and including `upto`."""
+        rows = self._connection.execute(
+            "SELECT seq FROM journal WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
+            (after, upto, most),
         )
+        return [seq for (seq,) in rows]
 
     def after(self, seq: int, *, upto: int | None = None) -> Iterator[Line]:
         """Yield the lines after number `seq` in order, up to and including `upto`."""
@@ -281,34 +539,58 @@ class JournalReader:
     def chunk(self, seq: int, *, upto: int | None = None, most: int = CHUNK) -> list[Line]:
         """Return the first lines after number `seq`."""
         end = 2**62 if upto is None else upto
-        return self._lines("seq > ? AND seq <= ? ORDER BY seq LIMIT ?", seq, end, most)
+        return self._lines("j.seq > ? AND j.seq <= ? ORDER BY j.seq LIMIT ?", seq, end, most)
 
-    def outcomes(self) -> Iterator[tuple[Line, Line | None]]:
-        """Yield all decisions and events in order, with the reward of each decision if any."""
-        for line in self.after(0):
-            if line.kind == "decision":
-                yield line, self.reward_of(line.seq)
-            elif line.kind == "event":
-                yield line, None
+    def rows(self, after: int, *, upto: int) -> Iterator[Row]:
+        """Yield the rows of lines as they are stored."""
+        while rows := self._connection.execute(_ROWS, (after, upto, CHUNK)).fetchall():
+            yield from rows
+            after = rows[-1][0]
 
     def find(self, ref: str, kind: str) -> Line | None:
         """Return the decision or event of this id."""
-        return next(iter(self._lines("ref = ? AND kind = ?", ref, kind)), None)
+        return self._one("ref = ? AND kind = ?", ref, kind)
+
+    def decisions(self, seqs: Sequence[int]) -> dict[int, Line]:
+        """Return the decisions with these numbers, by number."""
+        if not seqs:
+            return {}
+        chosen = "seq IN (SELECT value FROM json_each(?)) AND kind = 'decision'"
+        rows = self._connection.execute(_ROW + chosen, (json.dumps(list(seqs)),)).fetchall()
+        return {row[0]: line_of(*row) for row in rows}
 
     def reward_of(self, seq: int) -> Line | None:
         """Return the reward of the decision with this number."""
-        return next(iter(self._lines("of = ? AND kind = 'reward'", seq)), None)
+        return self._one("of = ? AND kind = 'reward'", seq)
+
+    def _one(self, where: str, *values: object) -> Line | None:
+        """Return a line that is not a reward, or a reward without what it is about."""
+        row = self._connection.execute(_ROW + where, values).fetchone()
+        return None if row is None else line_of(*row)
 
     def _lines(self, where: str, *values: object) -> list[Line]:
         rows = self._connection.execute(_LINES + where, values).fetchall()
-        return [
-            Line(seq, at, kind, ref, user, of, decode_body(body))
-            for seq, at, kind, ref, user, of, body in rows
-        ]
+        return [line_of(*row) for row in rows]
 
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+
+def line_of(
+    seq: int,
+    at: int,
+    kind: str,
+    ref: str | None,
+    user: str | None,
+    of: int | None,
+    body: str,
+    whose: str | None = None,
+    decision: str | None = None,
+) -> Line:
+    """Return the line of a row, joined with user and body of the decision if it is a reward."""
+    about = None if decision is None else about_decision(whose or "", decision)
+    return Line(seq, at, kind, ref, user, of, decode_body(body), about)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

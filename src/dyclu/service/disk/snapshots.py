@@ -1,10 +1,14 @@
-"""Snapshots: a `State` on disk, so that a start need not replay the whole journal.
+"""Snapshots: a `State` on disk, so that a start need not replay all kept lines.
 
 A snapshot is two files, written one after the other, each atomic and with its own digest:
 ``<epoch>-<line>.policy`` is what `policy.save` writes, ``<epoch>-<line>.state`` the rest. The epoch
 counts erasures. A snapshot is used only if both files are whole, were made for the policy that the
-settings name, with the same code (`provenance`), and since the last erasure. Otherwise the one
-before it is used, and without any the whole journal is replayed.
+settings name, with the same code (`provenance`), from this journal, and if all users erased since
+came after its line. Otherwise the one before it is used, and without any the base, if there is one,
+and all kept lines.
+
+The state in a snapshot may still show traces of users that were erased in the epochs after `built`:
+they were removed as far as the policy can, and the state has to be computed again.
 """
 
 from __future__ import annotations
@@ -15,17 +19,18 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread
 
 from dyclu import policies
 from dyclu.errors import FileError
+from dyclu.service.disk import archive, bases
 from dyclu.service.disk.journal import JournalReader
 from dyclu.service.disk.provenance import difference, made_by
 from dyclu.service.engine.state import State
 from dyclu.service.spec import PolicySpec
-from dyclu.storage import Saved, damaged_on_error, make_folder, read, write
+from dyclu.storage import damaged_on_error, make_folder, read
 
 LOG = logging.getLogger("dyclu.service")
 
@@ -35,16 +40,26 @@ JOURNAL, SNAPSHOTS = "journal.db", "snapshots"
 ORPHANED = 71
 """Exit status of a snapshot process whose service has ended."""
 
-KIND = "service-state"
 KEPT = 2
 """Snapshots kept: the latest, and one to fall back on."""
+
+STEP = 1000
+"""Lines after which a replay reports its progress."""
 
 _FILE = re.compile(r"\.?[0-9]{8}-[0-9]{20}\.(state|policy)(\.[0-9]+-[0-9]+)?")
 """File names of snapshots; a draft starts with a dot and ends with its process and number."""
 
 
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A state, and the epoch for which it is exact."""
+
+    state: State
+    epoch: int
+
+
 class Snapshots:
-    """The snapshots of one tenant.
+    """The snapshots of one tenant; `journal` is the id of its journal.
 
     Attributes
     ----------
@@ -54,18 +69,10 @@ class Snapshots:
         Line of the snapshot that `latest` returned, 0 if there was none.
     owes : bool
         Whether a file that should have been removed may still exist.
-
-    Examples
-    --------
-    >>> spec = PolicySpec("linucb", 2, {"alpha": 0.5})
-    >>> snapshots = Snapshots(Path("snapshots"), spec)
-    >>> snapshots.write(State(spec.make()), epoch=0)
-    >>> snapshots.latest(epoch=0).total.seq
-    0
     """
 
-    def __init__(self, folder: Path, spec: PolicySpec) -> None:
-        self.folder, self.spec = folder, spec
+    def __init__(self, folder: Path, spec: PolicySpec, journal: str) -> None:
+        self.folder, self.spec, self.journal = folder, spec, journal
         self.complaints: list[str] = []
         self.used = 0
         self.owes = False
@@ -73,66 +80,86 @@ class Snapshots:
         made_by()
         make_folder(folder)
 
-    def write(self, state: State, *, epoch: int) -> None:
-        """Write a snapshot of the state, and remove those that are no longer needed."""
+    def write(self, state: State, *, epoch: int, built: int | None = None) -> None:
+        """Write a snapshot of a state that is exact for epoch `built`, without anybody erased."""
         stem = self.folder / f"{epoch:08d}-{state.total.seq:020d}"
         state.policy.save(stem.with_suffix(".policy"))
-        told, arrays = state.dump()
-        options = {"spec": asdict(self.spec), "made_by": made_by()}
-        write(stem.with_suffix(".state"), Saved(KIND, options, told, arrays))
-        self.purge(epoch=epoch)
+        options = {
+            "spec": asdict(self.spec),
+            "made_by": made_by(),
+            "journal": self.journal,
+            "built": epoch if built is None else built,
+        }
+        bases.write_state(stem.with_suffix(".state"), state, options)
 
-    def latest(self, *, epoch: int, upto: int | None = None) -> State | None:
-        """Return the latest whole snapshot not beyond line `upto`, or None; complain of others."""
-        for stem in self._found(epoch):
-            if upto is not None and int(stem.name.partition("-")[2]) > upto:
-                self._complain(
-                    f"snapshot {stem.name} is ahead of the journal, which ends at {upto}"
-                )
+    def latest(
+        self, reader: JournalReader, *, upto: int | None = None, exact: bool = False
+    ) -> Built | None:
+        """Return the latest whole snapshot not beyond line `upto`, or None; complain of others.
+
+        If `exact`, users erased since it was built must not be in it, not even as traces.
+        """
+        end, base = reader.last() if upto is None else upto, reader.facts().base
+        for stem in self._found(reader):
+            line = _line(stem)
+            if line <= base or line > end:
                 continue
-            try:
-                state = self._read(stem)
-            except (FileError, OSError) as error:
-                self._complain(f"snapshot {stem.name} is not used: {error}")
-                continue
-            if state is not None:
-                self.used = state.total.seq
-                return state
+            found = self._tried(stem, reader)
+            if found is not None and not (exact and line > reader.free_of_erased(found.epoch)):
+                self.used = line
+                return found
         return None
 
-    def _read(self, stem: Path) -> State | None:
+    def _tried(self, stem: Path, reader: JournalReader) -> Built | None:
+        try:
+            return self._read(stem, reader)
+        except (FileError, OSError) as error:
+            self._complain(f"snapshot {stem.name} is not used: {error}")
+            return None
+
+    def _read(self, stem: Path, reader: JournalReader) -> Built | None:
         saved = read(stem.with_suffix(".state"))
-        if saved.kind != KIND or saved.options["spec"] != asdict(self.spec):
+        if saved.kind != bases.KIND or saved.options["spec"] != asdict(self.spec):
             LOG.warning("snapshot %s was made by another policy; it is not used", stem.name)
             return None
         if differs := difference(saved.options.get("made_by")):
             raise FileError(f"{differs}; the journal is replayed instead")
+        if saved.options.get("journal") != self.journal:
+            raise self._foreign(stem, "its journal has another id")
         policy = policies.load(stem.with_suffix(".policy"))
         with damaged_on_error(stem):
-            return State.restored(policy, saved.state, saved.arrays)
+            state = State.restored(policy, saved.state, saved.arrays)
+        if reader.time_of(state.total.seq) != state.total.at:
+            raise self._foreign(stem, f"line {state.total.seq} of its journal was another one")
+        return Built(state, int(saved.options["built"]))
 
-    def _found(self, epoch: int) -> list[Path]:
-        """Return the snapshots there are, the latest first, without their suffixes."""
-        return sorted(_whole(self._listed() or [], epoch), reverse=True)
+    def _foreign(self, stem: Path, why: str) -> FileError:
+        """Remove a snapshot of another journal, and return the complaint."""
+        for suffix in (".state", ".policy"):
+            self._remove(stem.with_suffix(suffix))
+        return FileError(f"it was made from another journal ({why}); it is removed")
 
-    def purge(self, *, epoch: int) -> None:
-        """Remove all but the latest, and all from before an erasure: they contain erased users.
+    def _found(self, reader: JournalReader) -> list[Path]:
+        """Return the snapshots without erased users, the latest first, without their suffixes."""
+        return sorted(_whole(self._listed() or [], reader), key=_line_and_epoch, reverse=True)
 
-        Snapshots of a later epoch stay: the caller does not know of that erasure yet. Drafts of
-        this epoch stay too: another process may be writing them.
+    def purge(self, reader: JournalReader) -> None:
+        """Remove all but the latest, and all that contain erased users.
+
+        Drafts without erased users stay: another process may be writing them.
         """
 
         def outdated(there: list[Path]) -> list[Path]:
-            kept = {stem.name for stem in sorted(_whole(there, epoch), reverse=True)[:KEPT]}
-            older = [path for path in there if _epoch(path) < epoch]
-            own = [path for path in there if _epoch(path) == epoch and not _is_draft(path)]
-            return older + [path for path in own if path.stem not in kept]
+            latest = sorted(_whole(there, reader), key=_line_and_epoch, reverse=True)[:KEPT]
+            kept = {stem.name for stem in latest}
+            done = [path for path in there if not _is_draft(path) and path.stem not in kept]
+            return done + [path for path in there if _is_draft(path) and not _clean(path, reader)]
 
         self._clear(outdated)
 
-    def discard_other_epochs(self, epoch: int) -> None:
-        """Remove those from before an erasure, and nothing that another process may be writing."""
-        self._clear(lambda there: [path for path in there if _epoch(path) != epoch])
+    def discard(self, reader: JournalReader) -> None:
+        """Remove those that contain erased users."""
+        self._clear(lambda there: [path for path in there if not _clean(path, reader)])
 
     def _clear(self, unwanted: Callable[[list[Path]], list[Path]]) -> None:
         there = self._listed()
@@ -156,7 +183,7 @@ class Snapshots:
         would show that they do not follow from it.
         """
         for path in self._listed() or []:
-            if not _is_draft(path) and int(path.stem.partition("-")[2]) > last:
+            if not _is_draft(path) and _line(path) > last:
                 self._complain(
                     f"snapshot {path.name} is ahead of the journal, which ends at {last}; "
                     "it is removed"
@@ -188,21 +215,52 @@ def _epoch(path: Path) -> int:
     return int(path.name.removeprefix(".")[:8])
 
 
+def _line(path: Path) -> int:
+    return int(path.name.removeprefix(".")[9:29])
+
+
+def _line_and_epoch(path: Path) -> tuple[int, int]:
+    return _line(path), _epoch(path)
+
+
 def _is_draft(path: Path) -> bool:
     return path.name.startswith(".")
 
 
-def _whole(there: list[Path], epoch: int) -> set[Path]:
-    """Return the snapshots of an epoch that were written to their end, without their suffixes."""
+def _clean(path: Path, reader: JournalReader) -> bool:
+    """Return whether nobody in this snapshot was erased since it was made."""
+    return _line(path) <= reader.free_of_erased(_epoch(path))
+
+
+def _whole(there: list[Path], reader: JournalReader) -> set[Path]:
+    """Return the snapshots written to their end, without erased users and without suffixes."""
     done = (path for path in there if path.suffix == ".state" and not _is_draft(path))
-    return {path.with_suffix("") for path in done if _epoch(path) == epoch}
+    return {path.with_suffix("") for path in done if _clean(path, reader)}
 
 
-def recover(reader: JournalReader, snapshots: Snapshots, *, upto: int | None = None) -> State:
-    """Return the state after the last line (or line `upto`): snapshot, if any, plus journal."""
-    end = reader.last() if upto is None else upto
-    state = snapshots.latest(epoch=reader.facts().epoch, upto=end) or State(snapshots.spec.make())
-    return state.apply_all(reader.after(state.total.seq, upto=end))
+def beginning(reader: JournalReader, snapshots: Snapshots, *, exact: bool = False) -> Built:
+    """Return the state from which to go on: the latest snapshot, the base, or an empty state."""
+    tenant, epoch = snapshots.folder.parent, reader.facts().epoch
+    return snapshots.latest(reader, exact=exact) or Built(
+        bases.begin(reader, tenant, snapshots.spec), epoch
+    )
+
+
+def recover(
+    reader: JournalReader,
+    snapshots: Snapshots,
+    *,
+    progress: Callable[[Built], None] = lambda _: None,
+) -> Built:
+    """Return the state after the last line: snapshot or base, if any, plus journal."""
+    found, end = beginning(reader, snapshots), reader.last()
+    progress(found)
+    for count, line in enumerate(reader.after(found.state.total.seq, upto=end), 1):
+        found.state.apply(line)
+        if count % STEP == 0:
+            progress(found)
+    progress(found)
+    return found
 
 
 def take(folder: Path, spec: PolicySpec) -> None:
@@ -210,21 +268,38 @@ def take(folder: Path, spec: PolicySpec) -> None:
 
     The service is not delayed, and the contents of the new snapshot follow from the journal.
     """
-    reader, snapshots = JournalReader(folder / JOURNAL), Snapshots(folder / SNAPSHOTS, spec)
-    epoch = reader.facts().epoch
-    state = recover(reader, snapshots)
+    reader = JournalReader(folder / JOURNAL)
+    facts = reader.facts()
+    snapshots = Snapshots(folder / SNAPSHOTS, spec, facts.id)
+    made = recover(reader, snapshots)
     # Lines that were erased meanwhile may or may not have been read.
-    if reader.facts().epoch == epoch:
-        snapshots.write(state, epoch=epoch)
-        snapshots.purge(epoch=reader.facts().epoch)
+    if reader.facts().epoch == facts.epoch:
+        snapshots.write(made.state, epoch=facts.epoch, built=made.epoch)
+        snapshots.purge(reader)
+
+
+def make_base(folder: Path, spec: PolicySpec, upto: int, into: Path, *, archived: bool) -> None:
+    """Write the files of a base for lines up to `upto` beside a running service, verified.
+
+    If `archived`, these lines are written to the archive too.
+    """
+    reader = JournalReader(folder / JOURNAL)
+    bases.make(reader, folder, spec, upto=upto, into=into)
+    if archived:
+        archive.write(reader, folder, after=reader.facts().base, upto=upto)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `take` as a separate process of low priority."""
+    """Run `take`, or `make_base`, as a separate process of low priority."""
     os.nice(10)
     Thread(target=_end_with_parent, daemon=True).start()
-    folder, spec = arguments
-    take(Path(folder), PolicySpec(**json.loads(spec)))
+    folder, told, *base = arguments
+    spec = PolicySpec(**json.loads(told))
+    if base:
+        upto, into, archived = base
+        make_base(Path(folder), spec, int(upto), Path(into), archived=archived == "archive")
+    else:
+        take(Path(folder), spec)
 
 
 def _end_with_parent() -> None:

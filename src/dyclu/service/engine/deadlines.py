@@ -15,20 +15,19 @@ So no decision is pending for longer than its full time after the latest start, 
 while the service runs. One case remains: if the wall clock is ahead *at a start*, compared with the
 clock when the decisions were made, this looks like a long time down, and decisions end early.
 
-Times of lines in the journal are the wall clock's, but never decrease. They are shown, counted and
+Times of lines in the journal are the wall clock's, but never decrease, and a jump of the clock is
+believed only after a while (`clock`). They are shown, counted and
 exported; deadlines do not depend on them while the service runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable
+
+import numpy as np
 
 from dyclu.service.engine.lines import MICRO
-from dyclu.service.engine.state import Pending
-
-STALE_KEPT = 1000
-"""Deadlines of ended decisions that may be kept, in addition to one per pending decision."""
+from dyclu.service.engine.waiting import WaitingTable
 
 
 class Deadlines:
@@ -45,47 +44,48 @@ class Deadlines:
 
     def __init__(self, steady: Callable[[], float]) -> None:
         self._steady = steady
-        self._until: dict[int, int] = {}
-        self._order: list[tuple[int, int]] = []
+        self._table = WaitingTable("due", due=np.int64)
 
-    def resume(self, pending: Mapping[int, Pending], *, wall: int, longest: int) -> None:
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that all deadlines take."""
+        return self._table.nbytes
+
+    def resume(self, pending: WaitingTable, *, wall: int, longest: int) -> None:
         """Add decisions that an earlier process made; `wall` is the wall clock's time now.
 
         A decision gets at most its own full time, or `longest` if that is more: its own time is too
         short if the journal's times were ahead of the wall clock when it was made.
         """
-        for seq, one in pending.items():
-            self.grant(seq, min(one.until - wall, max(one.wait, longest)))
+        full = np.maximum(pending.column("wait"), longest)
+        left = np.minimum(pending.column("until") - wall, full)
+        self._table.fill(seq=pending.column("seq"), due=self._now() + left)
 
     def grant(self, seq: int, wait: int) -> None:
         """Set the deadline of a decision to `wait` from now."""
-        self._until[seq] = self._now() + wait
-        heappush(self._order, (self._until[seq], seq))
+        due = self._now() + wait
+        if seq in self._table:
+            self._table.put(seq, due=due)
+        else:
+            self._table.add(seq, due=due)
+
+    def drop(self, seq: int) -> None:
+        """Remove a decision that has ended."""
+        self._table.remove(seq)
 
     def passed(self, seq: int) -> bool:
         """Return whether a decision's time is over."""
-        return self._until[seq] <= self._now()
+        return self._table.get(seq, "due") <= self._now()
 
-    def overdue(self, pending: Mapping[int, Pending], *, most: int) -> list[int]:
-        """Return the pending decisions whose time is over, at most `most`, the earliest first."""
-        self._drop_stale(pending)
-        now, found = self._now(), list[tuple[int, int]]()
-        while self._order and self._order[0][0] <= now and len(found) < most:
-            until, seq = heappop(self._order)
-            if seq not in pending:
-                self._until.pop(seq, None)
-            elif self._until[seq] == until:
-                found.append((until, seq))
-        for one in found:
-            # They stay overdue until a line that ends them is on disk.
-            heappush(self._order, one)
-        return [seq for _, seq in found]
+    def overdue(self, *, most: int) -> list[int]:
+        """Return the decisions whose time is over, at most `most`, the earliest first.
 
-    def _drop_stale(self, pending: Mapping[int, Pending]) -> None:
-        if len(self._order) > 2 * len(pending) + STALE_KEPT:
-            self._until = {seq: self._until[seq] for seq in pending}
-            self._order = [(until, seq) for seq, until in self._until.items()]
-            heapify(self._order)
+        They stay overdue until they are dropped, when a line that ends them is on disk.
+        """
+        return self._table.upto(self._now(), most=most)
 
     def _now(self) -> int:
         return round(self._steady() * MICRO)

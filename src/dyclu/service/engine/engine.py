@@ -9,8 +9,9 @@ lookup of old lines are passed in; there is no I/O here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import UNSET
@@ -18,20 +19,23 @@ from msgspec import UNSET
 from dyclu.service import schema
 from dyclu.service.engine import checks
 from dyclu.service.engine.choice import Draw, choose, ranking
+from dyclu.service.engine.clock import SteadyWallClock
 from dyclu.service.engine.deadlines import Deadlines
-from dyclu.service.engine.in_flight import LinesInFlight, MustWait
+from dyclu.service.engine.in_flight import LinesInFlight, MustWait, decisions_changed_by
 from dyclu.service.engine.inspect import model_of
 from dyclu.service.engine.lines import (
     MICRO,
+    About,
     ActivationBody,
     DecisionBody,
     ErasureBody,
     EventBody,
+    EvictionBody,
     ExpiryBody,
     Line,
     RewardBody,
 )
-from dyclu.service.engine.state import Pending, State
+from dyclu.service.engine.state import State
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import DecisionRequest, Observation
 from dyclu.service.settings import TenantSettings
@@ -39,8 +43,8 @@ from dyclu.validation import FloatArray
 
 __all__ = ["Engine", "MustWait", "OldLines", "Reply"]
 
-EXPIRED_AT_ONCE = 1000
-"""Decisions that one call of `expire` ends at most."""
+EXPIRED_AT_ONCE = EVICTED_AT_ONCE = 1000
+"""Decisions that one call of `expire` ends at most, and users that one call of `evict` forgets."""
 
 A = TypeVar("A")
 
@@ -54,6 +58,14 @@ class OldLines(Protocol):
 
     def reward_of(self, seq: int) -> Line | None:
         """Return the reward of the decision with this number."""
+        ...
+
+    def decisions(self, seqs: Sequence[int]) -> dict[int, Line]:
+        """Return the decisions with these numbers, by number."""
+        ...
+
+    def first_line(self, user: str) -> int | None:
+        """Return the number of the first line about a user, None if there is none."""
         ...
 
 
@@ -87,7 +99,8 @@ class Engine:
     ) -> None:
         self.state = state
         self._old_lines, self._rules = old_lines, rules
-        self._clock, self._new_id, self._secret = clock, new_id, secret
+        self._wall = SteadyWallClock(clock, steady).now
+        self._new_id, self._secret = new_id, secret
         self._at = state.total.at
         self._in_flight = LinesInFlight(last=state.total.seq)
         self._deadlines = Deadlines(steady)
@@ -110,7 +123,7 @@ class Engine:
         try:
             arms = checks.checked_arms(request, self._rules)
             chosen = checks.checked_choice(request, self._rules)
-            self._check_room(request.user, decision=True)
+            self._check_room()
         except Refusal:
             # A repetition gets its first answer, even if a limit has been reached since then.
             if request.decision_id is UNSET:
@@ -128,28 +141,28 @@ class Engine:
     def reward(self, id: str, value: float) -> Reply[schema.Rewarded]:
         """Accept a decision's reward once; the first value is kept."""
         checks.check_reward(value, "value", self._rules.limits)
-        seq = self._find_pending(id)
-        if seq is None:
-            return Reply(checks.repeated_reward(id, self._find_reward(id), value))
-        pending, at = self._check_in_time(seq)
-        if not pending.active:
+        made = self._find_decision(id)
+        if made.seq not in self.state.pending:
+            return Reply(checks.repeated_reward(id, self._old_lines.reward_of(made.seq), value))
+        at = self._check_in_time(id, made.seq)
+        if not self.state.pending.get(made.seq, "active"):
             raise Refusal(
                 409, "inactive", f"decision {id} is not active; activate it before its reward"
             )
-        line = self._in_flight.add(at, RewardBody(value), of=seq)
+        line = self._in_flight.add(at, RewardBody(value), of=made.seq, about=about(made))
         return Reply(schema.Rewarded(id, value, repeated=False), line)
 
     def activate(self, id: str) -> Reply[schema.Activated]:
         """Activate a decision that was made inactive; its time to be rewarded starts now."""
-        seq = self._find_pending(id)
-        if seq is None:
-            reward = self._find_reward(id)
+        seq, pending = self._find_decision(id).seq, self.state.pending
+        if seq not in pending:
+            reward = self._old_lines.reward_of(seq)
             if reward is None or checks.given_reward(reward) is None:
                 raise checks.too_late(id)
             return Reply(schema.Activated(id, reward.at / MICRO))
-        pending, at = self._check_in_time(seq)
-        if pending.active:
-            return Reply(schema.Activated(id, pending.until / MICRO))
+        at = self._check_in_time(id, seq)
+        if pending.get(seq, "active"):
+            return Reply(schema.Activated(id, pending.get(seq, "until") / MICRO))
         until = self._wall() + self._wait()
         line = self._in_flight.add(at, ActivationBody(until), of=seq)
         return Reply(schema.Activated(id, until / MICRO), line)
@@ -163,7 +176,6 @@ class Engine:
                 return Reply(checks.repeated_observation(known, observation))
         checks.check_reward(observation.reward, "reward", self._rules.limits)
         x = checks.checked_features([observation.features], "features", self._rules).tolist()[0]
-        self._check_room(observation.user, decision=False)
         at = self._now()
         id = self._new_id(at) if observation.event_id is UNSET else observation.event_id
         body = EventBody(x, observation.reward)
@@ -173,24 +185,60 @@ class Engine:
     def expire(self) -> list[Line]:
         """Return lines that end overdue decisions: with the default reward if there is one."""
         now, default = self._now(), self._rules.default_reward
-        pending = self.state.pending
-        overdue = self._deadlines.overdue(pending, most=EXPIRED_AT_ONCE)
-        late = [seq for seq in overdue if not self._changes_otherwise(seq)]
-        learns = [] if default is None else [seq for seq in late if pending[seq].active]
+        late = self._overdue()
+        learns = [] if default is None else self._active(late)
         lines = [
-            self._in_flight.add(now, RewardBody(default or 0.0, default=True), of=seq)
-            for seq in learns
+            self._in_flight.add(
+                now, RewardBody(default or 0.0, default=True), of=made.seq, about=about(made)
+            )
+            for made in learns
         ]
-        if rest := sorted(set(late) - set(learns)):
+        if rest := sorted(set(late) - {made.seq for made in learns}):
             lines.append(self._in_flight.add(now, ExpiryBody(rest)))
         return lines
 
-    def erase(self, user: str) -> Line:
-        """Return the line that records a user's erasure; they must wait until `forget`."""
-        if user not in self.state.users:
+    def _overdue(self) -> list[int]:
+        """Return overdue decisions; without those that a line in flight changes, or erases."""
+        overdue = self._deadlines.overdue(most=EXPIRED_AT_ONCE)
+        late = [seq for seq in overdue if not self._in_flight.changes_decision(seq)]
+        if not self._in_flight.erases_anybody:
+            return late
+        made = self._old_lines.decisions(late)
+        return [
+            seq for seq in late if seq in made and not self._in_flight.erases(made[seq].user or "")
+        ]
+
+    def _active(self, seqs: Sequence[int]) -> list[Line]:
+        """Return the lines of those decisions that are active."""
+        made = self._old_lines.decisions([s for s in seqs if self.state.pending.get(s, "active")])
+        return [made[seq] for seq in seqs if seq in made]
+
+    def evict(self) -> list[Line]:
+        """Return lines that push out users beyond `max_users`, those seen longest ago."""
+        over = len(self.state.users) - self._rules.limits.max_users
+        chosen = islice(self.state.users, min(max(over, 0), EVICTED_AT_ONCE))
+        spared = self._in_flight.erases
+        return [
+            self._in_flight.add(self._now(), EvictionBody(), user=user)
+            for user in list(chosen)
+            if not spared(user)
+        ]
+
+    def erase(self, user: str, *, stored: bool = False) -> Line:
+        """Return the line that records a user's erasure; they must wait until `forget`.
+
+        `stored` says that the user is known to be in the archive, or in the base.
+        """
+        self._in_flight.check_user(user)
+        known = stored or user in self.state.users
+        if not known and self._old_lines.first_line(user) is None:
             raise Refusal(404, "unknown", "no such user", field="user")
         self._in_flight.begin_erasure(user)
         return self._in_flight.add(self._now(), ErasureBody())
+
+    def erases(self, user: str) -> bool:
+        """Return whether a user is being erased."""
+        return self._in_flight.erases(user)
 
     # --- results of writing ------------------------------------------------------------------
 
@@ -213,6 +261,9 @@ class Engine:
                 self._deadlines.grant(line.seq, self._wait())
             case ActivationBody():
                 self._deadlines.grant(line.of or 0, self._wait())
+            case RewardBody() | ExpiryBody():
+                for seq in decisions_changed_by(line):
+                    self._deadlines.drop(seq)
 
     def left_out(self, lines: Sequence[Line]) -> None:
         """Drop lines that the journal left out; when repeated, their ids are looked up."""
@@ -223,15 +274,35 @@ class Engine:
         """Drop all lines in flight."""
         self._in_flight = LinesInFlight(last=self.state.total.seq)
 
-    def forget(self, user: str) -> None:
-        """Remove a user, whose lines have been removed, from the state."""
-        self.state.forget(user)
+    def forget(self, user: str, decisions: Iterable[int]) -> None:
+        """Remove a user, whose lines have been removed, and their decisions from the state."""
+        gone = list(decisions)
+        self.state.forget(user, gone)
+        for seq in gone:
+            self._deadlines.drop(seq)
+
+    def end_erasure(self, user: str) -> None:
+        """Accept lines about a user again, of whom nothing is left on the disk."""
         self._in_flight.end_erasure(user)
+
+    def follow(self, rules: TenantSettings) -> None:
+        """Continue with other settings of the tenant."""
+        self._rules = rules
 
     def replace(self, state: State) -> None:
         """Continue with another state that has applied the same lines."""
         assert state.total.seq == self.state.total.seq
         self.state = state
+
+    @property
+    def wall(self) -> int:
+        """The time in microseconds; a jump of the clock is believed only after a while."""
+        return self._wall()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of memory that all pending decisions take."""
+        return self.state.pending.nbytes + self._deadlines.nbytes
 
     # --- lookups and checks ------------------------------------------------------------------
 
@@ -242,43 +313,31 @@ class Engine:
         assumed to be new; if it is not, the journal leaves the line out and `left_out` is called.
         """
         self._in_flight.check_id(id, kind)
-        if id in self.state.ids or (id, kind) in self._in_flight.taken_ids:
+        if (id, kind) in self._in_flight.taken_ids:
             self._in_flight.taken_ids.discard((id, kind))
             return self._old_lines.find(id, kind)
         return None
 
-    def _find_pending(self, id: str) -> int | None:
-        """Return the number of a pending decision, None if it is not pending."""
+    def _find_decision(self, id: str) -> Line:
+        """Return the line of a decision, pending or not; refuse if there is none."""
         self._in_flight.check_id(id, "decision")
-        seq = self.state.ids.get(id)
-        if seq is not None:
-            self._in_flight.check_user(self.state.pending[seq].user)
-            if self._in_flight.changes_decision(seq):
-                raise MustWait
-        return seq
-
-    def _changes_otherwise(self, seq: int) -> bool:
-        """Return whether a line in flight changes this decision, or erases its user."""
-        user = self.state.pending[seq].user
-        return self._in_flight.changes_decision(seq) or self._in_flight.erases(user)
-
-    def _check_in_time(self, seq: int) -> tuple[Pending, int]:
-        """Return a pending decision and the time, or refuse if the decision's time is over."""
-        pending = self.state.pending[seq]
-        if self._deadlines.passed(seq):
-            raise checks.too_late(pending.id)
-        return pending, self._now()
-
-    def _find_reward(self, id: str) -> Line | None:
-        """Return the reward of a decision that is no longer pending."""
         found = self._old_lines.find(id, "decision") if re.fullmatch(schema.ID, id) else None
         if found is None:
             raise Refusal(404, "unknown", "no decision has this id", field="decision_id")
-        return self._old_lines.reward_of(found.seq)
+        self._in_flight.check_user(found.user or "")
+        if self._in_flight.changes_decision(found.seq):
+            raise MustWait
+        return found
 
-    def _check_room(self, user: str, *, decision: bool) -> None:
-        limits, new_users = self._rules.limits, self._in_flight.new_users
-        if decision and len(self.state.pending) + self._in_flight.decisions >= limits.max_pending:
+    def _check_in_time(self, id: str, seq: int) -> int:
+        """Return the time, or refuse if the decision's time is over."""
+        if self._deadlines.passed(seq):
+            raise checks.too_late(id)
+        return self._now()
+
+    def _check_room(self) -> None:
+        limits = self._rules.limits
+        if len(self.state.pending) + self._in_flight.decisions >= limits.max_pending:
             raise Refusal(
                 429,
                 "limit",
@@ -287,12 +346,6 @@ class Engine:
                 field="decision_id",
                 retry_after=5,
             )
-        if user in self.state.users or user in new_users:
-            return
-        if len(self.state.users) + len(new_users) >= limits.max_users:
-            message = f"there are {limits.max_users} users (limit max_users)"
-            raise Refusal(429, "limit", message, field="user", retry_after=60)
-        new_users.add(user)
 
     # --- decisions and times -----------------------------------------------------------------
 
@@ -338,5 +391,8 @@ class Engine:
         self._at = max(self._at, self.state.total.at, self._wall())
         return self._at
 
-    def _wall(self) -> int:
-        return round(self._clock() * MICRO)
+
+def about(made: Line) -> About:
+    """Return what rewards of a decision are about."""
+    assert isinstance(made.body, DecisionBody)
+    return About(made.user or "", made.body.x)

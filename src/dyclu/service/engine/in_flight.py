@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dyclu.service.engine.lines import (
+    About,
     ActivationBody,
     Body,
     DecisionBody,
@@ -26,8 +27,6 @@ class LinesInFlight:
         Number of the next line.
     decisions : int
         How many of the lines are decisions.
-    new_users : set of str
-        Users of these lines whom the state does not know yet.
     taken_ids : set of (str, str)
         Ids, with their kinds, that the journal rejected because they are in use: look them up.
 
@@ -47,7 +46,6 @@ class LinesInFlight:
     def __init__(self, *, last: int) -> None:
         self.next = last + 1
         self.decisions = 0
-        self.new_users: set[str] = set()
         self.taken_ids: set[tuple[str, str]] = set()
         self._ids: set[tuple[str, str]] = set()
         self._decisions_changed: set[int] = set()
@@ -61,23 +59,22 @@ class LinesInFlight:
         ref: str | None = None,
         user: str | None = None,
         of: int | None = None,
+        about: About | None = None,
     ) -> Line:
         """Return a line with the next number; it is in flight until `remove` or `reject`."""
-        line = make_line(self.next, at, body, ref=ref, user=user, of=of)
+        line = make_line(self.next, at, body, ref=ref, user=user, of=of, about=about)
         self.next += 1
         if ref is not None:
             self._ids.add((ref, line.kind))
-        self._decisions_changed.update(_decisions_changed_by(line))
+        self._decisions_changed.update(decisions_changed_by(line))
         self.decisions += isinstance(body, DecisionBody)
         return line
 
     def remove(self, line: Line) -> None:
         """Remove a line that is on disk."""
-        self._decisions_changed.difference_update(_decisions_changed_by(line))
+        self._decisions_changed.difference_update(decisions_changed_by(line))
         if line.ref is not None:
             self._ids.discard((line.ref, line.kind))
-        if line.user is not None:
-            self.new_users.discard(line.user)
         self.decisions -= isinstance(line.body, DecisionBody)
 
     def skip(self, line: Line) -> None:
@@ -99,6 +96,11 @@ class LinesInFlight:
         """Return whether a line that rewards, activates or expires this decision is in flight."""
         return seq in self._decisions_changed
 
+    @property
+    def erases_anybody(self) -> bool:
+        """Whether any user is being erased."""
+        return bool(self._users_erased)
+
     def erases(self, user: str) -> bool:
         """Return whether this user is being erased."""
         return user in self._users_erased
@@ -118,7 +120,8 @@ class LinesInFlight:
         self._users_erased.discard(user)
 
 
-def _decisions_changed_by(line: Line) -> list[int]:
+def decisions_changed_by(line: Line) -> list[int]:
+    """Return the numbers of the decisions that a line rewards, activates or expires."""
     match line.body:
         case RewardBody() | ActivationBody():
             return [line.of or 0]

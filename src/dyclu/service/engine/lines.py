@@ -69,7 +69,20 @@ class ErasureBody(Struct, frozen=True, tag_field="kind", tag="erasure"):
     """A user was erased; their earlier lines have been removed."""
 
 
-Body: TypeAlias = DecisionBody | RewardBody | ActivationBody | ExpiryBody | EventBody | ErasureBody
+class EvictionBody(Struct, frozen=True, tag_field="kind", tag="eviction"):
+    """There were more than `max_users` users; this one, seen longest ago, is forgotten."""
+
+
+Body: TypeAlias = (
+    DecisionBody | RewardBody | ActivationBody | ExpiryBody | EventBody | ErasureBody | EvictionBody
+)
+
+
+class About(Struct, frozen=True):
+    """What a reward is about: user and context of its decision."""
+
+    user: str
+    x: list[float]
 
 
 class Line(Struct, frozen=True, array_like=True):
@@ -86,11 +99,13 @@ class Line(Struct, frozen=True, array_like=True):
     ref : str or None
         `decision_id` of a decision, `event_id` of an event.
     user : str or None
-        User of the decision or event.
+        User of the decision, event or eviction.
     of : int or None
         Number of the decision that a reward or an activation belongs to.
     body : Body
         What happened.
+    about : About or None
+        Of a reward. It is not written: the decision's line has it.
 
     Examples
     --------
@@ -108,6 +123,7 @@ class Line(Struct, frozen=True, array_like=True):
     user: str | None
     of: int | None
     body: Body
+    about: About | None = None
 
 
 def make_line(
@@ -118,10 +134,28 @@ def make_line(
     ref: str | None = None,
     user: str | None = None,
     of: int | None = None,
+    about: About | None = None,
 ) -> Line:
     """Return a line whose kind is that of its body."""
-    return Line(seq, at, str(body.__struct_config__.tag), ref, user, of, body)
+    return Line(seq, at, str(body.__struct_config__.tag), ref, user, of, body, about)
 
 
-encode = msgspec.json.Encoder().encode
+class _Context(Struct):
+    """The part of a decision's body that a reward needs."""
+
+    x: list[float]
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_context = msgspec.json.Decoder(_Context).decode
 decode_body = msgspec.json.Decoder(Body).decode
+
+
+def encode(line: Line) -> bytes:
+    """Return a line as it is written."""
+    return _encode((line.seq, line.at, line.kind, line.ref, line.user, line.of, line.body))
+
+
+def about_decision(user: str, body: str) -> About:
+    """Return what rewards of a decision are about, from the user and body of its line."""
+    return About(user, _decode_context(body).x)

@@ -27,10 +27,12 @@ from dyclu.service.engine.lines import (
     DecisionBody,
     ErasureBody,
     EventBody,
+    EvictionBody,
     ExpiryBody,
     Line,
     RewardBody,
 )
+from dyclu.service.engine.waiting import WaitingTable
 from dyclu.validation import FloatArray
 
 LOG = logging.getLogger("dyclu.service")
@@ -38,29 +40,33 @@ LOG = logging.getLogger("dyclu.service")
 CHANGES_KEPT = 10_000
 """Number of the latest changes that are kept."""
 
+PENDING = ("seq", "until", "wait", "active")
+"""Columns of the table of pending decisions."""
+
 UNLEARNABLE = (DycluError, ArithmeticError, np.linalg.LinAlgError)
 """Errors that the same reward would raise again. Others, such as lack of memory, may not recur."""
 
 
-class Pending(Struct, gc=False):
-    """A decision that may be rewarded for `wait` after it was made, that is until `until`."""
+def pending_table() -> WaitingTable:
+    """Return a table of decisions that may be rewarded for `wait` from now, that is `until` then.
 
-    id: str
-    user: str
-    x: FloatArray
-    until: int
-    wait: int
-    active: bool
+    Id, user and context of a decision are in its line.
+    """
+    return WaitingTable("until", until=np.int64, wait=np.int64, active=np.bool_)
 
 
 class UserCounters(Struct, gc=False):
-    """What is counted per user; before their first reward, `first` rewards of all users came."""
+    """What is counted per user; before their first reward, `first` rewards of all users came.
+
+    `since` is the number of the first line about the user.
+    """
 
     decisions: int = 0
     rewards: int = 0
     total: float = 0.0
     last: int = 0
     first: int = 0
+    since: int = 0
     segment: int | None = None
 
 
@@ -93,6 +99,7 @@ class Counters(Struct):
     shadowed: int = 0
     agreed: int = 0
     unlearnt: int = 0
+    evicted: int = 0
 
 
 class State:
@@ -102,12 +109,10 @@ class State:
     ----------
     policy : Policy
         Has learnt every reward of the journal so far, once and in order.
-    pending : ordered dict of int to Pending
-        Pending decisions by number of their line, in the order in which they became active.
-    ids : dict of str to int
-        Numbers of the pending decisions by id.
-    users : dict of str to UserCounters
-        Counters of every user that any line is about.
+    pending : WaitingTable
+        Pending decisions by number of their line.
+    users : ordered dict of str to UserCounters
+        Counters of every user that any line is about, the one seen longest ago first.
     changes : deque of ChangeEntry
         The latest changes.
     total : Counters
@@ -118,9 +123,8 @@ class State:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.pending: OrderedDict[int, Pending] = OrderedDict()
-        self.ids: dict[str, int] = {}
-        self.users: dict[str, UserCounters] = {}
+        self.pending = pending_table()
+        self.users: OrderedDict[str, UserCounters] = OrderedDict()
         self.changes: deque[ChangeEntry] = deque(maxlen=CHANGES_KEPT)
         self.total = Counters()
         self.seconds = Ring(span=MICRO, length=600)
@@ -147,36 +151,48 @@ class State:
                 self._activated(line, activation)
             case ExpiryBody(decisions=expired):
                 for seq in expired:
-                    self._drop(seq)
+                    self.pending.remove(seq)
+            case EvictionBody():
+                self._evict(line.user or "")
             case ErasureBody():
                 pass
         self.total.seq, self.total.at = line.seq, line.at
 
-    def forget(self, user: str) -> None:
-        """Remove a user as far as the policy can, until a state without them replaces this one."""
+    def forget(self, user: str, decisions: Iterable[int]) -> None:
+        """Remove a user as far as the policy can; `decisions` are the numbers of their decisions.
+
+        Sums over all users and periods of time keep their share, except the counters of decisions
+        and rewards.
+        """
         self.policy.forget(user)
-        self.users.pop(user, None)
-        for seq in [seq for seq, one in self.pending.items() if one.user == user]:
-            self._drop(seq)
+        counted = self.users.pop(user, None) or UserCounters()
+        self.total.decisions -= counted.decisions
+        self.total.rewards -= counted.rewards
+        self.total.version -= counted.rewards
+        for seq in decisions:
+            self.pending.remove(seq)
         kept = [change for change in self.changes if change.user != user]
         self.changes.clear()
         self.changes.extend(kept)
 
-    def _counters(self, user: str) -> UserCounters:
-        """Return the counters of a user; creates them if there are none yet."""
+    def _evict(self, user: str) -> None:
+        if self.users.pop(user, None) is not None:
+            self.policy.forget(user)
+            self.total.evicted += 1
+
+    def _counters(self, user: str, seq: int) -> UserCounters:
+        """Return the counters of a user, who is seen now; creates them if there are none yet."""
         counters = self.users.get(user)
         if counters is None:
-            counters = self.users[user] = UserCounters()
+            counters = self.users[user] = UserCounters(since=seq)
+        else:
+            self.users.move_to_end(user)
         return counters
 
     def _decided(self, line: Line, decision: DecisionBody) -> None:
-        user, id = line.user or "", line.ref or ""
         until = decision.until
-        self.pending[line.seq] = Pending(
-            id, user, np.array(decision.x), until, until - line.at, decision.active
-        )
-        self.ids[id] = line.seq
-        counters = self._counters(user)
+        self.pending.add(line.seq, until=until, wait=until - line.at, active=decision.active)
+        counters = self._counters(line.user or "", line.seq)
         counters.decisions += 1
         counters.last = line.at
         self.total.decisions += 1
@@ -186,25 +202,17 @@ class State:
         self._count(line.at, DECISIONS, 1)
 
     def _rewarded(self, line: Line, reward: RewardBody) -> None:
-        pending = self.pending.get(line.of or 0)
-        if pending is None:
+        if not self.pending.remove(line.of or 0):
             return
+        if line.about is None:
+            raise RuntimeError(f"line {line.seq} rewards a pending decision that has no line")
         self.total.defaults += reward.default
-        self._learn(line, pending.user, pending.x, reward.value)
-        self._drop(line.of or 0)
-
-    def _drop(self, seq: int) -> None:
-        gone = self.pending.pop(seq, None)
-        # The id of an erased decision may belong to a newer one by now.
-        if gone is not None and self.ids.get(gone.id) == seq:
-            del self.ids[gone.id]
+        self._learn(line, line.about.user, np.array(line.about.x), reward.value)
 
     def _activated(self, line: Line, activation: ActivationBody) -> None:
-        pending = self.pending.get(line.of or 0)
-        if pending is not None:
-            pending.active, pending.until = True, activation.until
-            pending.wait = activation.until - line.at
-            self.pending.move_to_end(line.of or 0)
+        if (seq := line.of or 0) in self.pending:
+            until = activation.until
+            self.pending.put(seq, active=True, until=until, wait=until - line.at)
 
     def _learn(self, line: Line, user: str, x: FloatArray, value: float) -> None:
         try:
@@ -215,7 +223,7 @@ class State:
             LOG.exception("line %d of the journal could not be learnt; it is left out", line.seq)
             self.total.unlearnt += 1
             return
-        counters = self._counters(user)
+        counters = self._counters(user, line.seq)
         if not counters.rewards:
             counters.first = self.total.version
         counters.rewards += 1
@@ -246,27 +254,21 @@ class State:
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything but the policy: values for JSON, and arrays."""
-        waiting, counted = list(self.pending.values()), list(self.users.values())
+        counted = list(self.users.values())
         state = {
             "total": {name: getattr(self.total, name) for name in Counters.__struct_fields__},
-            "pending": [[one.id, one.user] for one in waiting],
             "users": list(self.users),
             "segments": [one.segment for one in counted],
             "changes": [astuple(one) for one in self.changes],
         }
         arrays = {
-            "pending_seq": np.array(list(self.pending), dtype=np.int64),
-            "pending_until": np.array([one.until for one in waiting], dtype=np.int64),
-            "pending_wait": np.array([one.wait for one in waiting], dtype=np.int64),
-            "pending_active": np.array([one.active for one in waiting], dtype=np.bool_),
-            "pending_x": np.array([one.x for one in waiting]).reshape(
-                len(waiting), self.policy.dim
-            ),
+            **{f"pending_{name}": self.pending.column(name) for name in PENDING},
             "decisions": np.array([one.decisions for one in counted], dtype=np.int64),
             "rewards": np.array([one.rewards for one in counted], dtype=np.int64),
             "totals": np.array([one.total for one in counted], dtype=np.float64),
             "last": np.array([one.last for one in counted], dtype=np.int64),
             "first": np.array([one.first for one in counted], dtype=np.int64),
+            "since": np.array([one.since for one in counted], dtype=np.int64),
             "seconds": self.seconds.period,
             "seconds_sums": self.seconds.sums,
             "minutes": self.minutes.period,
@@ -281,22 +283,12 @@ class State:
         """Return the state that `dump` was called on."""
         self = cls(policy)
         self.total = Counters(**state["total"])
-        for (id, user), seq, x, until, wait, active in zip(
-            state["pending"],
-            arrays["pending_seq"].tolist(),
-            arrays["pending_x"],
-            arrays["pending_until"].tolist(),
-            arrays["pending_wait"].tolist(),
-            arrays["pending_active"].tolist(),
-            strict=True,
-        ):
-            self.pending[seq] = Pending(id, user, x.copy(), until, wait, active)
-            self.ids[id] = seq
-        columns = ("decisions", "rewards", "totals", "last", "first")
+        self.pending.fill(**{name: arrays[f"pending_{name}"] for name in PENDING})
+        columns = ("decisions", "rewards", "totals", "last", "first", "since")
         counted = zip(*(arrays[name].tolist() for name in columns), state["segments"], strict=True)
-        self.users = {
-            user: UserCounters(*one) for user, one in zip(state["users"], counted, strict=True)
-        }
+        self.users.update(
+            (user, UserCounters(*one)) for user, one in zip(state["users"], counted, strict=True)
+        )
         self.changes.extend(ChangeEntry(*one) for one in state["changes"])
         self.seconds.period, self.seconds.sums = arrays["seconds"], arrays["seconds_sums"]
         self.minutes.period, self.minutes.sums = arrays["minutes"], arrays["minutes_sums"]

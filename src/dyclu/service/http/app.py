@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+import re
+import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import msgspec
 from starlette.applications import Starlette
@@ -22,17 +23,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dyclu.errors import FileError
+from dyclu.errors import DycluError, FileError, OptionError
 from dyclu.service import schema
 from dyclu.service.http import openapi
-from dyclu.service.http.bodies import BodyRoom, BodyTimeout, Reader
+from dyclu.service.http.bodies import Body, BodyTimeout, Reader, checked_length
+from dyclu.service.http.budgets import BodyBytes, Budget
 from dyclu.service.http.calls import CALLS, Asked, Call, problem
 from dyclu.service.http.keys import Caller, Keyring
-from dyclu.service.http.metrics import Requests, exposition
+from dyclu.service.http.log import QUIET, Refusals, log_request
+from dyclu.service.http.metrics import OPEN, PLAIN, Requests, Watched, exposition
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal
-from dyclu.service.settings import Settings
-from dyclu.service.spec import warm_up
+from dyclu.service.settings import Settings, needing_restart
 from dyclu.service.tenant import Tenant
 from dyclu.storage import make_folder
 
@@ -44,25 +46,32 @@ ASSETS = {
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
+NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
-    "X-Content-Type-Options": "nosniff",
+    **NOSNIFF,
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
 LOOPBACK = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+ONCE = (b"host", b"authorization", b"content-type", b"content-length")
+"""Headers that a request may have once."""
+
+LAST = frozenset({400, 401, 403, 408, 413, 415, 421, 431})
+"""Refusals after which the connection is closed: what follows on it is not to be trusted."""
 
 _encode = msgspec.json.Encoder().encode
+_ID = re.compile(rb"[A-Za-z0-9_.:@+=~-]{1,128}")
 NOTHING: Mapping[str, str] = {}
 Headers = Mapping[bytes, bytes]
 Handler = Callable[[Request], Awaitable[Any]]
 
 
 class Service:
-    """All tenants of one process, and their keys; if one cannot be opened, none is."""
+    """All tenants of one process, and their keys; one that cannot be opened stops no other."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -71,39 +80,91 @@ class Service:
         make_folder(data)
         self._lock = _locked(data)
         try:
-            self.tenants = {name: _opened(name, data, settings) for name in settings.tenants}
+            self.tenants = _opened(data, settings)
         except BaseException:
             self._lock.close()
             raise
         self.windows = {name: Window(tenant) for name, tenant in self.tenants.items()}
         self.requests = {name: Requests() for name in settings.tenants}
-        self.active = 0
+        self.budgets = {name: Budget(one.limits) for name, one in settings.tenants.items()}
+        self.refusals = Refusals()
+        self.on_ready: Callable[[], None] = lambda: None
         self._keyed, self._host = settings.keyed, settings.host.lower().encode()
         self._timeout = BodyTimeout(settings.body_timeout)
-        self.bodies = BodyRoom(settings.max_bodies)
 
     async def start(self) -> None:
         """Start serving; needs a running event loop."""
         for tenant in self.tenants.values():
-            await tenant.start(snapshot_every=self.settings.snapshot_every)
+            if tenant.stopped is None:
+                tenant.begin(snapshot_every=self.settings.snapshot_every)
         self._timeout.start()
+        self._summing = asyncio.create_task(self._summarise())
+        self._settling = asyncio.create_task(self._settle())
+
+    async def _settle(self) -> None:
+        """Call `on_ready` when every tenant serves, or has stopped."""
+        while any(tenant.starting for tenant in self.tenants.values()):
+            await asyncio.sleep(0.05)
+        self.on_ready()
 
     async def stop(self) -> None:
         """Drain and close every tenant."""
         self._timeout.stop()
+        self._summing.cancel()
+        self._settling.cancel()
+        self.refusals.summarise()
         await asyncio.gather(*(tenant.stop() for tenant in self.tenants.values()))
         self._lock.close()
 
-    @property
-    def trouble(self) -> str | None:
-        """Why the service is not ready."""
-        troubles = (tenant.trouble for tenant in self.tenants.values())
-        return next((trouble for trouble in troubles if trouble), None)
+    async def _summarise(self) -> None:
+        while True:
+            await asyncio.sleep(QUIET)
+            self.refusals.summarise()
+
+    def reload(self, settings: Settings) -> None:
+        """Continue with other keys, limits and settings of tenants, or refuse all of them."""
+        if fixed := needing_restart(self.settings, settings):
+            raise OptionError(f"{', '.join(fixed)} cannot change while it runs; restart it")
+        self.settings, self.keyring = settings, Keyring(settings)
+        self._keyed = settings.keyed
+        self._timeout.seconds = settings.body_timeout
+        for name, rules in settings.tenants.items():
+            self.budgets[name].limits = rules.limits
+            self.tenants[name].follow(rules)
+
+    def watched(self, caller: Caller) -> list[Watched]:
+        """Return the tenants whose metrics a caller may see: their own, or all for an operator."""
+        names = list(self.tenants) if caller.tenant is None else [caller.tenant]
+        return [
+            Watched(self.tenants[name], self.requests[name], self.budgets[name]) for name in names
+        ]
+
+    def health(self) -> schema.Health:
+        """Return whether the service is ready, and why not."""
+        tenants = self.tenants.values()
+        stopped = "; ".join(tenant.stopped for tenant in tenants if tenant.stopped)
+        if under_way := [one.progress for one in tenants if one.starting and one.progress]:
+            left = [one.seconds_left for one in under_way]
+            known = [seconds for seconds in left if seconds is not None]
+            return schema.Health(
+                "starting",
+                "; ".join(filter(None, ("the journal is replayed", stopped))),
+                sum(one.done for one in under_way),
+                sum(one.total for one in under_way),
+                round(max(known), 1) if len(known) == len(left) else None,
+            )
+        troubles = (tenant.trouble for tenant in tenants if tenant.serving)
+        if trouble := next((one for one in troubles if one), None):
+            return schema.Health("unavailable", trouble)
+        if not any(tenant.serving for tenant in tenants):
+            return schema.Health("unavailable", stopped)
+        return schema.Health("degraded", stopped) if stopped else schema.Health("ok")
 
     def caller(self, headers: Headers) -> Caller:
         """Return who asks, or refuse them."""
         if not self._keyed:
             self._check_host(headers.get(b"host", b""))
+            _check_origin(headers)
         return self.keyring.caller(headers.get(b"authorization", b"").decode("latin-1"))
 
     def _check_host(self, host: bytes) -> None:
@@ -115,51 +176,36 @@ class Service:
                 421, "host", "without keys this answers on loopback names only", field="host"
             )
 
-    def length(self, headers: Headers) -> int:
-        """Return how long a body may be at most, or refuse it because of its headers."""
-        kind = headers.get(b"content-type", b"")
-        if kind.partition(b";")[0].strip().lower() != b"application/json":
-            raise Refusal(415, "type", "send Content-Type: application/json", field="content-type")
+    async def body(self, body: Body, headers: Headers, reader: Reader, held: BodyBytes) -> Any:
+        """Return the decoded body of a request, or refuse it."""
         most = self.settings.max_body
-        told = headers.get(b"content-length", b"")
-        if not told.isdigit():
-            return most
-        if int(told) > most:
-            raise _too_large(most)
-        return int(told)
-
-    async def body(self, receive: Receive) -> bytes:
-        """Return the body of a request, or refuse it as soon as it is too long."""
-        return await self._timeout.wait_for(_read(receive, self.settings.max_body))
+        checked_length(headers, most)
+        return reader.read(await self._timeout.wait_for(body.read(most, held)))
 
 
-def _opened(name: str, data: Path, settings: Settings) -> Tenant:
-    warm_up(settings.tenants[name].spec())
-    began = time.monotonic()
-    tenant = Tenant(name, data / name, settings.tenants[name])
-    seconds, line = time.monotonic() - began, tenant.state.total.seq
-    LOG.info("tenant %s is at line %d after %.1f s", name, line, seconds)
-    return tenant
+def _check_origin(headers: Headers) -> None:
+    # A page of another site may send a POST without a body here; the browser names its origin.
+    origin = headers.get(b"origin")
+    if origin is not None and origin.partition(b"://")[2] != headers.get(b"host"):
+        raise Refusal(
+            403, "origin", "without keys pages of other sites are not answered", field="origin"
+        )
 
 
-async def _read(receive: Receive, most: int) -> bytes:
-    chunks, size, more = [], 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refusal(400, "gone", "the body ended early", field="body")
-        chunk, more = message.get("body", b""), message.get("more_body", False)
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > most:
-            raise _too_large(most)
-    return b"".join(chunks)
-
-
-def _too_large(most: int) -> Refusal:
-    return Refusal(
-        413, "limit", f"the body is longer than {most} bytes (limit max_body)", field="body"
-    )
+def _opened(data: Path, settings: Settings) -> dict[str, Tenant]:
+    """Return all tenants; raises if none of them can be opened."""
+    tenants = {name: Tenant(name, data / name, rules) for name, rules in settings.tenants.items()}
+    failed = list[tuple[Tenant, DycluError]]()
+    for tenant in tenants.values():
+        try:
+            tenant.open()
+        except DycluError as error:
+            failed.append((tenant, error))
+    if len(failed) == len(tenants):
+        raise failed[0][1]
+    for tenant, why in failed:
+        tenant.fail(why)
+    return tenants
 
 
 def _locked(data: Path) -> IO[str]:
@@ -178,14 +224,6 @@ def create_app(settings: Settings) -> Door:
     service = Service(settings)
     endpoints = [(call, _Endpoint(service, call)) for call in CALLS]
 
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        await service.start()
-        try:
-            yield
-        finally:
-            await service.stop()
-
     routes = [
         Route(call.path, endpoint, methods=[call.method], name=call.name)
         for call, endpoint in endpoints
@@ -194,14 +232,11 @@ def create_app(settings: Settings) -> Door:
     routes += [
         Route("/healthz", _health, methods=["GET"]),
         Route("/readyz", _ready(service), methods=["GET"]),
+        Route("/tenants", _tenants(service), methods=["GET"]),
         Route("/metrics", _metrics(service), methods=["GET"]),
         Route("/openapi.json", _openapi(), methods=["GET"]),
     ]
-    app = Starlette(
-        routes=routes,
-        lifespan=lifespan,
-        exception_handlers={HTTPException: _no_route},
-    )
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
     app.router.redirect_slashes = False
     return Door(service, {(call.method, call.path): one for call, one in endpoints}, app)
 
@@ -217,14 +252,35 @@ class Door:
         self, service: Service, endpoints: Mapping[tuple[str, str], ASGIApp], rest: ASGIApp
     ) -> None:
         self.service, self._endpoints, self._rest = service, endpoints, rest
+        self._start, self._count = secrets.token_hex(4).encode(), 0
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request."""
+        scope["request_id"] = b""
+        try:
+            self._check_size(scope)
+            headers = scope["headers_once"] = headers_once(scope["headers"])
+        except Refusal as refusal:
+            self.service.refusals.count(refusal, tenant=None, client=scope["client"][0])
+            return refused(refusal)(scope, receive, send)
+        scope["request_id"] = self._request_id(headers.get(b"x-request-id", b""))
         return (self._straight(scope) or self._rest)(scope, receive, send)
 
+    def _request_id(self, told: bytes) -> bytes:
+        """Return the caller's id of a request, if it is an id, or a new one."""
+        if told and _ID.fullmatch(told):
+            return told
+        self._count += 1
+        return b"%s-%x" % (self._start, self._count)
+
+    def _check_size(self, scope: Scope) -> None:
+        most = self.service.settings.max_headers
+        size = len(scope["raw_path"]) + len(scope["query_string"])
+        if size + sum(len(name) + len(value) for name, value in scope["headers"]) > most:
+            much = f"the headers are longer than {most} bytes (limit max_headers)"
+            raise Refusal(431, "limit", much, field="headers")
+
     def _straight(self, scope: Scope) -> ASGIApp | None:
-        if scope["type"] != "http":
-            return None
         method, path = scope["method"], scope["path"]
         scope["path_params"] = {}
         if (found := self._endpoints.get((method, path))) is not None:
@@ -233,6 +289,25 @@ class Door:
         above, _, id = above.rpartition("/")
         scope["path_params"] = {"id": id}
         return self._endpoints.get((method, f"{above}/{{id}}/{last}")) if id else None
+
+
+def headers_once(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Return the headers of a request; refuse those that say two things at once.
+
+    >>> headers_once([(b"host", b"a"), (b"host", b"b")])
+    Traceback (most recent call last):
+        ...
+    dyclu.service.refusal.Refusal: host is given twice; send it once
+    """
+    given = list(pairs)
+    headers = dict(given)
+    if len(headers) < len(given):
+        names = [name for name, _ in given]
+        for name in ONCE:
+            if names.count(name) > 1:
+                said = name.decode()
+                raise Refusal(400, "repeated", f"{said} is given twice; send it once", field=said)
+    return headers
 
 
 class _Endpoint:
@@ -245,44 +320,45 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, name = self._service, self._call.name
-        began, caller = time.perf_counter(), None
-        service.active += 1
+        began, caller, tenant = time.perf_counter(), None, None
+        headers = scope["headers_once"]
+        body = Body(receive, headers)
         try:
-            if service.active > service.settings.max_connections:
-                raise Refusal(503, "busy", "too many requests at once", retry_after=1)
-            headers = dict(scope["headers"])
             caller = service.caller(headers)
-            response = await self._answer(scope, receive, headers, caller)
+            tenant = caller.tenant_for(writing=self._call.writes)
+            response = await self._answer(scope, body, headers, tenant, began)
         except Refusal as refusal:
             response = refused(refusal)
+            tenant = None if caller is None else caller.tenant
+            service.refusals.count(refusal, tenant=tenant, client=scope["client"][0])
         except Exception:
             LOG.exception("%s failed", name)
             response = refused(Refusal(500, "internal", "this should not happen; see the log"))
-        finally:
-            service.active -= 1
-        if caller is not None:
-            taken = time.perf_counter() - began
-            service.requests[caller.tenant].count(name, response.status, taken)
+        taken = time.perf_counter() - began
+        if tenant is not None:
+            service.requests[tenant].count(name, response.status, taken)
+        if service.settings.log == "json":
+            log_request(scope, name, caller, response.status, taken)
         await response(scope, receive, send)
+        if not body.ended:
+            await body.drop()
 
     async def _answer(
-        self, scope: Scope, receive: Receive, headers: Headers, caller: Caller
+        self, scope: Scope, body: Body, headers: Headers, tenant: str, began: float
     ) -> Answer:
-        if self._call.writes:
-            caller.must_write()
-        if self._reader is None:
-            return await self._asked(scope, caller, None)
-        with self._service.bodies.room(self._service.length(headers)) as keep:
-            sent = await self._service.body(receive)
-            keep(len(sent))  # the length of a chunked body is known only now
-            body = self._reader.read(sent)
-            del sent  # frees the memory before the answer is awaited
-            return await self._asked(scope, caller, body)
+        budget = self._service.budgets[tenant]
+        with budget.request(now=began):
+            if self._reader is None:
+                return await self._asked(scope, tenant, None)
+            with budget.body() as held:
+                sent = await self._service.body(body, headers, self._reader, held)
+                return await self._asked(scope, tenant, sent)
 
-    async def _asked(self, scope: Scope, caller: Caller, body: Any) -> Answer:
+    async def _asked(self, scope: Scope, tenant: str, body: Any) -> Answer:
+        self._service.tenants[tenant].check_serving()
         asked = Asked(
-            self._service.tenants[caller.tenant],
-            self._service.windows[caller.tenant],
+            self._service.tenants[tenant],
+            self._service.windows[tenant],
             scope["path_params"],
             QueryParams(scope["query_string"]) if self._call.query else {},
             body,
@@ -303,6 +379,8 @@ class Answer:
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(self.body)),
+            (b"x-content-type-options", b"nosniff"),
+            (b"x-request-id", scope["request_id"]),
             *((name.encode(), value.encode()) for name, value in self.more.items()),
         ]
         start = {"type": "http.response.start", "status": self.status, "headers": headers}
@@ -320,8 +398,7 @@ def refused(refusal: Refusal, more: Mapping[str, str] = NOTHING) -> Answer:
     headers = dict(more)
     if refusal.retry_after is not None:
         headers["retry-after"] = str(refusal.retry_after)
-    if refusal.status == 408:
-        # The rest of the body may still come; the connection is of no more use.
+    if refusal.status in LAST:
         headers["connection"] = "close"
     if refusal.status == 401:
         headers["www-authenticate"] = "Bearer"
@@ -349,9 +426,9 @@ async def _health(_: Request) -> Answer:
 
 def _ready(service: Service) -> Handler:
     async def ready(_: Request) -> Answer:
-        if service.trouble is None:
-            return answered(schema.Health("ok"))
-        health = schema.Health("unavailable", service.trouble)
+        health = service.health()
+        if health.status in ("ok", "degraded"):
+            return answered(health)
         return Answer(_encode(health), 503, {"retry-after": "1"})
 
     return ready
@@ -360,19 +437,54 @@ def _ready(service: Service) -> Handler:
 def _metrics(service: Service) -> Handler:
     async def metrics(request: Request) -> Response | Answer:
         try:
-            tenant = service.caller(dict(request.scope["headers"])).tenant
+            caller = service.caller(request.scope["headers_once"])
         except Refusal as refusal:
-            return refused(refusal)
-        text = exposition(service.tenants[tenant], service.requests[tenant])
-        return Response(text, media_type="text/plain; version=0.0.4")
+            return _stranger(service, request, refusal)
+        wants_open = "application/openmetrics-text" in request.headers.get("accept", "")
+        text = exposition(
+            service.watched(caller), service.refusals.strangers, open_metrics=wants_open
+        )
+        return Response(text, headers={**NOSNIFF, "Content-Type": OPEN if wants_open else PLAIN})
 
     return metrics
+
+
+def _tenants(service: Service) -> Handler:
+    async def tenants(request: Request) -> Answer:
+        try:
+            caller = service.caller(request.scope["headers_once"])
+        except Refusal as refusal:
+            return _stranger(service, request, refusal)
+        found = [_health_of(one.tenant) for one in service.watched(caller)]
+        return answered(schema.TenantsHealth(found))
+
+    return tenants
+
+
+def _health_of(tenant: Tenant) -> schema.TenantHealth:
+    try:
+        tenant.check_serving()
+    except Refusal as why:
+        status: Literal["stopped", "starting"] = "starting" if tenant.starting else "stopped"
+        return schema.TenantHealth(tenant.name, status, str(why), rebuilding=False, line=None)
+    return schema.TenantHealth(
+        tenant.name,
+        "ok" if tenant.trouble is None else "unavailable",
+        tenant.trouble,
+        tenant.rebuilding,
+        tenant.state.total.seq,
+    )
+
+
+def _stranger(service: Service, request: Request, refusal: Refusal) -> Answer:
+    service.refusals.count(refusal, tenant=None, client=request.scope["client"][0])
+    return refused(refusal)
 
 
 def _openapi() -> Handler:
     content = _encode(openapi.document())
 
     async def show(_: Request) -> Response:
-        return Response(content, media_type="application/json")
+        return Response(content, media_type="application/json", headers=NOSNIFF)
 
     return show

@@ -1,21 +1,27 @@
-"""Request bodies: how much of them at once, how long they may take, and how they are decoded."""
+"""Request bodies: how long they may be, how long they may take, and how they are decoded."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
+from starlette.types import Message, Receive
 
+from dyclu.service.http.budgets import BodyBytes
 from dyclu.service.refusal import Refusal
 
 CHECK_EVERY = 0.25
 """Seconds between two checks for bodies that take too long."""
+
+LINGER = 2.0
+"""Seconds for which the rest of a refused body is read and dropped."""
 
 T = TypeVar("T")
 
@@ -23,54 +29,80 @@ _PLACE = re.compile(r" - at `\$\.?(.*)`\Z", re.DOTALL)
 _UNKNOWN = re.compile(r"(?:unknown|required) field `([^`]*)`")
 
 
-class BodyRoom:
-    """Limits the bytes of all request bodies that are in memory, to `most` or one body.
+class Body:
+    """The body of one request: read within the limits, or read and dropped after a refusal.
 
-    Decoded, a body takes about ten times its length until it is answered. A thousand connections
-    with two megabytes each would need more memory than a machine has.
-
-    Examples
-    --------
-    >>> bodies = BodyRoom(100)
-    >>> with bodies.room(60):
-    ...     with bodies.room(60):
-    ...         pass
-    Traceback (most recent call last):
-        ...
-    dyclu.service.refusal.Refusal: bodies of 60 bytes are under way, expected at most 100 \
-with this one (limit max_bodies); try again shortly
-    >>> bodies.held
-    0
+    Attributes
+    ----------
+    ended : bool
+        Whether all of it has been read.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self.held = most, 0
+    __slots__ = ("_left", "_receive", "ended")
 
-    @contextmanager
-    def room(self, length: int) -> Iterator[Callable[[int], None]]:
-        """Reserve room for a body until it is answered, or refuse it.
+    def __init__(self, receive: Receive, headers: Mapping[bytes, bytes]) -> None:
+        self._receive = receive
+        told = headers.get(b"content-length")
+        # The server reads no more than was announced, and refuses what is not a number.
+        self._left = math.inf if told is None else int(told)
+        self.ended = self._left == 0 or (told is None and b"transfer-encoding" not in headers)
 
-        Call the function that this yields with the real length of the body once it is known.
+    async def read(self, most: int, held: BodyBytes) -> bytes:
+        """Return the body, or refuse it as soon as it is longer than `most`."""
+        first = self._taken(await self._receive())
+        held.add(len(first))
+        if self.ended and len(first) <= most:
+            return first
+        chunks = [first]
+        while not self.ended and held.count <= most:
+            chunks.append(self._taken(await self._receive()))
+            held.add(len(chunks[-1]))
+        if held.count > most:
+            raise too_large(most)
+        return b"".join(chunks)
+
+    def _taken(self, message: Message) -> bytes:
+        """Return the bytes of a message; the last ones are known by the length, if it was told."""
+        if message["type"] == "http.disconnect":
+            self.ended = True
+            raise Refusal(400, "gone", "the body ended early", field="body")
+        chunk: bytes = message.get("body", b"")
+        self._left -= len(chunk)
+        self.ended = self._left <= 0 or not message.get("more_body", False)
+        return chunk
+
+    async def drop(self) -> None:
+        """Read the rest of a refused body and drop it, for a few seconds at most.
+
+        A client that sends all before it reads would otherwise be cut off, and not get the refusal.
         """
-        if self.held and self.held + length > self._most:
-            raise Refusal(
-                503,
-                "busy",
-                f"bodies of {self.held} bytes are under way, expected at most {self._most} with "
-                "this one (limit max_bodies); try again shortly",
-                retry_after=1,
-            )
-        kept = length
+        with suppress(TimeoutError, Refusal):
+            async with asyncio.timeout(LINGER):
+                while not self.ended:
+                    self._taken(await self._receive())
 
-        def keep(length: int) -> None:
-            nonlocal kept
-            self.held, kept = self.held + length - kept, length
 
-        self.held += length
-        try:
-            yield keep
-        finally:
-            self.held -= kept
+def checked_length(headers: Mapping[bytes, bytes], most: int) -> None:
+    """Refuse a body because of its headers: another type than JSON, or too long.
+
+    >>> checked_length({b"content-type": b"application/json", b"content-length": b"9"}, 8)
+    Traceback (most recent call last):
+        ...
+    dyclu.service.refusal.Refusal: the body is longer than 8 bytes (limit max_body)
+    """
+    kind = headers.get(b"content-type", b"")
+    if kind.partition(b";")[0].strip().lower() != b"application/json":
+        raise Refusal(415, "type", "send Content-Type: application/json", field="content-type")
+    told = headers.get(b"content-length", b"")
+    if told.isdigit() and int(told) > most:
+        raise too_large(most)
+
+
+def too_large(most: int) -> Refusal:
+    """Return the refusal of a body that is too long."""
+    return Refusal(
+        413, "limit", f"the body is longer than {most} bytes (limit max_body)", field="body"
+    )
 
 
 class BodyTimeout:
@@ -81,7 +113,7 @@ class BodyTimeout:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._waiting: dict[asyncio.Task[Any], float] = {}
         self._overdue: set[asyncio.Task[Any]] = set()
         self._checking: asyncio.Task[None] | None = None
@@ -99,7 +131,7 @@ class BodyTimeout:
         """Return the result of `awaited`, or refuse with 408 if it takes too long."""
         task = asyncio.current_task()
         assert task is not None
-        self._waiting[task] = time.monotonic() + self._seconds
+        self._waiting[task] = time.monotonic() + self.seconds
         try:
             return await awaited
         except asyncio.CancelledError:

@@ -13,21 +13,21 @@ from dyclu.service.http.calls import CALLS, Call
 REFUSALS = {
     400: "The request cannot be read.",
     401: "No key, or an unknown one.",
-    403: "This key may only read.",
+    403: "The key does not allow this, or without keys a page of another site asks.",
     404: "There is no such thing.",
-    408: "The headers or the body took too long.",
+    408: "The body took too long.",
     409: "It contradicts what is already known.",
     410: "The decision has expired.",
     413: "The body is too large.",
     415: "The body must be application/json.",
     421: "Without keys only loopback host names are answered.",
     422: "A field is missing, wrong or beyond a limit; the answer names it.",
-    429: "Too many decisions wait for their rewards; try again after Retry-After seconds.",
+    429: "A limit is reached, which the answer names; try again after Retry-After seconds.",
     431: "The headers are too large.",
-    503: "Busy, or the disk cannot be written; try again after Retry-After seconds.",
+    503: "Starting, the disk cannot be written, or others use the same id; try again later.",
 }
-_EVERYWHERE = (401, 421, 422, 431, 503)
-_WITH_BODY = (400, 408, 413, 415)
+_EVERYWHERE = (400, 401, 403, 421, 422, 429, 431, 503)
+_WITH_BODY = (408, 413, 415)
 
 
 def document() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def document() -> dict[str, Any]:
     ['/healthz', '/metrics']
     """
     types = {kind for call in CALLS for kind in (call.takes, call.gives) if kind}
-    types |= {schema.Refused, schema.Health}
+    types |= {schema.Refused, schema.Health, schema.TenantsHealth}
     ordered = sorted(types, key=lambda kind: kind.__name__)
     template = "#/components/schemas/{name}"
     references, components = msgspec.json.schema_components(ordered, ref_template=template)
@@ -65,8 +65,6 @@ def _operation(call: Call, shape: dict[type[Any], Any]) -> dict[str, Any]:
     statuses = {*call.refuses, *_EVERYWHERE}
     if call.takes:
         statuses |= {*_WITH_BODY}
-    if call.writes:
-        statuses |= {403}
     responses = {"202" if call.method == "DELETE" else "200": _content("Done.", shape[call.gives])}
     for status in sorted(statuses):
         responses[str(status)] = _content(REFUSALS[status], shape[schema.Refused])
@@ -102,12 +100,19 @@ def _plain_paths(shape: dict[type[Any], Any]) -> dict[str, Any]:
     unready = _content("No; the reason is given.", shape[schema.Health])
     text = {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}
     refused = {
-        str(status): _content(REFUSALS[status], shape[schema.Refused]) for status in (401, 421)
+        str(status): _content(REFUSALS[status], shape[schema.Refused])
+        for status in (400, 401, 403, 421, 431)
     }
     return {
         "/healthz": {"get": {"summary": "Is it alive?", "responses": {"200": health}}},
         "/readyz": {
             "get": {"summary": "Can it write?", "responses": {"200": health, "503": unready}}
+        },
+        "/tenants": {
+            "get": {
+                "summary": "Health of each tenant that the key may see; an operator sees all.",
+                "responses": {"200": _content("Yes.", shape[schema.TenantsHealth]), **refused},
+            }
         },
         "/metrics": {
             "get": {

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
+import os
 import resource
-import socket
+import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
-import uvicorn
+import uvloop
 
-from dyclu.errors import OptionError
-from dyclu.service.http.app import create_app
-from dyclu.service.http.connections import LOOK, Connections
-from dyclu.service.settings import Settings
-
-GRACE = 10
-"""Seconds that requests under way are given when the service is told to stop."""
+from dyclu.errors import DycluError
+from dyclu.service.http.app import Door, Service, create_app
+from dyclu.service.http.edge import listening
+from dyclu.service.http.log import set_up
+from dyclu.service.settings import Settings, is_loopback
 
 COLLECT = (10_000, 10, 100)
 """Thresholds of the garbage collector: higher than the default, as we make few cycles."""
@@ -31,17 +32,51 @@ FILES = 100
 LOG = logging.getLogger("dyclu.service")
 
 
-def serve(settings: Settings, *, say: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C; then finish what is under way, and take a snapshot."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    listening = bound(settings.host, settings.port)
+def serve(settings: Settings, *, say: Callable[[str], None], again: Callable[[], Settings]) -> None:
+    """Serve until SIGTERM or Ctrl-C; then finish what is under way, and take a snapshot.
+
+    On SIGHUP the settings are read `again`.
+    """
+    set_up(settings.log)
+    keep_private(Path(settings.data))
     app = create_app(settings)
-    host, port = listening.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    _settle()
+    app.service.on_ready = _settle
     make_room(settings)
-    say(f"listening on http://{shown}:{port}")
-    server_for(app, settings).run(sockets=[listening])
+    warn_if_in_the_clear(settings)
+    uvloop.run(_until_told(app, settings, say, again))
+
+
+async def _until_told(
+    app: Door, settings: Settings, say: Callable[[str], None], again: Callable[[], Settings]
+) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, reload, app.service, again)
+    await run(app, settings, ready=lambda url: say(f"listening on {url}"), stop=stop)
+
+
+def reload(service: Service, again: Callable[[], Settings]) -> None:
+    """Read the settings again; if they cannot be used, all stay as they are."""
+    try:
+        service.reload(again())
+    except DycluError as error:
+        LOG.error("the settings stay as they were: %s", error)
+    else:
+        LOG.info("the settings were read again")
+
+
+async def run(
+    app: Door, settings: Settings, *, ready: Callable[[str], None], stop: asyncio.Event
+) -> None:
+    """Serve until `stop` is set; then let requests under way finish, and close the journals."""
+    await app.service.start()
+    try:
+        async with listening(app, settings, ended=stop.set) as url:
+            ready(url)
+            await stop.wait()
+    finally:
+        await app.service.stop()
 
 
 def _settle() -> None:
@@ -56,7 +91,7 @@ def _settle() -> None:
 
 def make_room(settings: Settings) -> None:
     """Raise the limit of open files to what the connections may need, if that is allowed."""
-    wanted = 2 * settings.max_connections + FILES
+    wanted = settings.max_connections + FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < wanted:
         LOG.warning(
@@ -69,34 +104,25 @@ def make_room(settings: Settings) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def server_for(app: object, settings: Settings) -> uvicorn.Server:
-    """Return a server for the application."""
-    connections = Connections(settings)
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,  # type: ignore[arg-type]
-            http=connections.connect,  # type: ignore[arg-type]
-            ws="none",
-            interface="asgi3",
-            lifespan="on",
-            access_log=False,
-            log_level="warning",
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=GRACE,
-            callback_notify=connections.look,
-            timeout_notify=LOOK,
+def keep_private(data: Path) -> None:
+    """Let only our own user read the data: files that are there, and all that will be made."""
+    os.umask(0o077)
+    for path in (data, *data.rglob("*")) if data.exists() else ():
+        try:
+            path.chmod(0o700 if path.is_dir() else 0o600)
+        except OSError as error:
+            LOG.warning(
+                "%s can perhaps be read by others (%s); let it belong to the user of the service",
+                path,
+                error.strerror,
+            )
+
+
+def warn_if_in_the_clear(settings: Settings) -> None:
+    """Say so if keys can be read on the way."""
+    if not settings.tls_cert and not is_loopback(settings.host):
+        LOG.warning(
+            "host is %s and there is no TLS: keys and data travel in the clear beyond this "
+            "machine; set tls_cert and tls_key, or put a proxy with TLS in front",
+            settings.host,
         )
-    )
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; port 0 means any free one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        raise OptionError(
-            f"cannot listen on {host} port {port} ({error.strerror or error}); "
-            "choose another --port, or stop what listens there"
-        ) from None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dyclu.errors import MissingExtra
+from dyclu.service.disk.history import History
 from dyclu.service.disk.journal import JournalReader
 from dyclu.service.engine.lines import MICRO, DecisionBody, EventBody, Line, RewardBody
 
@@ -56,7 +57,7 @@ def export(
 
 
 def _rows(reader: JournalReader, progress: Callable[[int], None]) -> Iterator[list[Any]]:
-    for line, end in reader.outcomes():
+    for line, end in History(reader).outcomes():
         progress(line.seq)
         yield _row(line, end)
 

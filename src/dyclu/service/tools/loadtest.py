@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,6 +23,12 @@ from dyclu.validation import FloatArray
 
 TABLE = 1000
 """Number of different arms; each is encoded as JSON once."""
+
+TINY = 1e-6
+"""Share of a round that is due to rounding."""
+
+NOT_BEGUN = "not begun"
+"""Error of rounds that were due before the end of the test, and were never sent."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,7 +50,8 @@ class Load:
     rounds : int or None
         Number of decisions at most.
     rate : float or None
-        Rounds per second; None starts each round as soon as the one before is answered.
+        Rounds per second; None starts each round as soon as the one before is answered. The
+        latency of a decision is then measured from the time at which it was due.
     rewarded : float
         Share of the decisions that are rewarded.
     seed : int
@@ -139,8 +150,9 @@ class HttpConnection:
     machine would measure the client.
     """
 
-    def __init__(self, host: str, port: int, key: str | None) -> None:
+    def __init__(self, host: str, port: int, key: str | None, *, tls: bool = False) -> None:
         self._host, self._port = host, port
+        self._tls = ssl.create_default_context() if tls else None
         bearer = f"Authorization: Bearer {key}\r\n" if key else ""
         self._head = f"Host: {host}:{port}\r\nContent-Type: application/json\r\n{bearer}"
         self._reader: asyncio.StreamReader | None = None
@@ -156,7 +168,9 @@ class HttpConnection:
 
     async def _ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         if self._writer is None or self._reader is None:
-            self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
+            self._reader, self._writer = await asyncio.open_connection(
+                self._host, self._port, ssl=self._tls
+            )
         head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
         try:
             self._writer.write(head.encode() + body)
@@ -176,6 +190,14 @@ class HttpConnection:
             self._writer.close()
         self._reader = self._writer = None
 
+    async def end(self) -> None:
+        """Close the connection, and wait until it is closed; TLS says goodbye."""
+        writer = self._writer
+        self.close()
+        if writer is not None:
+            with suppress(OSError):
+                await writer.wait_closed()
+
 
 def _unit(rows: FloatArray) -> FloatArray:
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
@@ -191,17 +213,19 @@ async def load(
 ) -> LoadResult:
     """Run a load test; the service is asked for its dimension unless `dim` is given."""
     parts = urlsplit(url)
-    if parts.scheme != "http" or parts.hostname is None:
-        raise OptionError(f"url is {url!r}, expected http://host:port; put no path behind it")
-    host, port = parts.hostname, parts.port or 80
-    users = SimulatedUsers(wanted, dim or await _dim(HttpConnection(host, port, key)))
+    if parts.scheme not in ("http", "https") or parts.hostname is None:
+        raise OptionError(
+            f"url is {url!r}, expected http://host:port or https://host:port; put no path behind it"
+        )
+    tls = parts.scheme == "https"
+    host, port = parts.hostname, parts.port or (443 if tls else 80)
+    connect = partial(HttpConnection, host, port, key, tls=tls)
+    users = SimulatedUsers(wanted, dim or await _dim(connect()))
     served = LoadResult()
     began = time.perf_counter()
     pace = None if wanted.rate is None else wanted.clients / wanted.rate
     jobs = [
-        _client(
-            HttpConnection(host, port, key), users, served, began, pace, number / wanted.clients
-        )
+        _client(connect(), users, served, began, pace, number / wanted.clients)
         for number in range(wanted.clients)
     ]
     watching = asyncio.create_task(_watch(began, wanted.seconds, progress))
@@ -218,7 +242,7 @@ async def _dim(connection: HttpConnection) -> int:
         raise OptionError(
             f"the service does not answer ({error}); start it with dyclu serve"
         ) from None
-    connection.close()
+    await connection.end()
     if status != 200:
         raise OptionError(f"the service answers {status}: {answer.decode(errors='replace')}")
     policy = msgspec.json.decode(answer)
@@ -241,22 +265,33 @@ async def _client(
     pace: float | None,
     offset: float,
 ) -> None:
-    due = began + (pace or 0.0) * offset
-    while (now := time.perf_counter()) - began < users.load.seconds and not users.done:
+    end = began + users.load.seconds
+    due, last = began + (pace or 0.0) * offset, end - TINY * (pace or 0.0)
+    while (now := time.perf_counter()) < end and due < last and not users.done:
         if pace is not None:
             await asyncio.sleep(max(0.0, due - now))
-            due += pace
         try:
-            await _round(connection, users, served)
+            await _round(connection, users, served, now if pace is None else due)
         except OSError as error:
             served.errors[type(error).__name__] += 1
             await asyncio.sleep(0.05)
-    connection.close()
+        due += pace or 0.0
+    if pace is not None and not users.done:
+        missed = math.ceil((end - due) / pace - TINY)
+        if missed > 0:
+            served.errors[NOT_BEGUN] += missed
+    await connection.end()
 
 
-async def _round(connection: HttpConnection, users: SimulatedUsers, served: LoadResult) -> None:
+async def _round(
+    connection: HttpConnection, users: SimulatedUsers, served: LoadResult, began: float
+) -> None:
+    """Ask for a decision and reward it; the decision's latency is measured from `began`.
+
+    At a fixed rate this is when it was due: if the service stands still, the rounds that should
+    have begun meanwhile have waited, too.
+    """
     number, worth, body = users.round()
-    began = time.perf_counter()
     status, answer = await connection.post("/v1/decisions", body)
     if status != 200:
         served.errors[str(status)] += 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dyclu.policy import Policy
+from dyclu.service.disk.history import History
 from dyclu.service.disk.journal import JournalReader
 from dyclu.service.engine.lines import DecisionBody, EventBody, ExpiryBody, Line, RewardBody
 from dyclu.service.spec import PolicySpec
@@ -121,11 +122,12 @@ def replay(
 ) -> Report:
     """Replay a journal with the policy that served and with another one.
 
-    Both learn the rewards of the arms that were chosen then: there are no other rewards.
+    Both learn the rewards of the arms that were chosen then: there are no other rewards. Both
+    begin with the first line that is archived or kept.
     """
     report = Report(ReplayedPolicy(served.make()), ReplayedPolicy(other.make()))
     waiting: dict[int, tuple[str, FloatArray, float]] = {}
-    for line in reader.after(0):
+    for line in History(reader).lines():
         _replay_line(report, waiting, line)
         progress(line.seq)
     return report
@@ -142,7 +144,7 @@ def _replay_line(
             for one in both:
                 one.predict(line.seq, user, x)
             waiting[line.seq] = (user, x, _agreement(report, user, decision))
-        case RewardBody(value=value) if line.of in waiting:
+        case RewardBody(value=value) if line.of is not None and line.of in waiting:
             user, x, weight = waiting.pop(line.of)
             report.rewards += 1
             report.total += value

@@ -1,0 +1,199 @@
+"""Starting is a state: the port answers at once, and a stop in the middle loses little."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from dyclu.service import tenant as tenants
+from dyclu.service.disk.snapshots import SNAPSHOTS
+from dyclu.service.engine.state import State
+from dyclu.service.http.keys import digest
+from dyclu.service.settings import Settings
+from dyclu.service.tenant import Progress
+from tests.service.bench import bits
+from tests.service.disk.test_erasure import observe, started, tenant
+from tests.service.running import process, running, told, wait_until
+from tests.service.test_tenant import killed
+
+LINES = 6000
+
+
+def filled(folder: Path, **rules: Any) -> bytes:
+    """Leave a journal without snapshots; return the policy it leads to."""
+
+    async def go() -> bytes:
+        served = await started(folder, **rules)
+        for user in range(LINES // 500):
+            await observe(served, f"u{user}", 500)
+        found = bits(served.state, folder)[0]
+        await killed(served)
+        return found
+
+    return asyncio.run(go())
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let every line of a replay wait until the event is set, once 3000 have been read."""
+    go, apply = threading.Event(), State.apply
+
+    def held(self: State, line: Any) -> None:
+        if line.seq == 3001:
+            go.wait(60)
+        apply(self, line)
+
+    monkeypatch.setattr(State, "apply", held)
+    return go
+
+
+def test_while_it_starts_it_answers_and_tells_how_far_it_is(
+    tmp_path: Path, slow: threading.Event
+) -> None:
+    slow.set()
+    filled(tmp_path)
+    (tmp_path / "data" / "t").rename(tmp_path / "data" / "default")
+    slow.clear()
+    wanted = told(tmp_path / "data")
+    with running(wanted, ready=False) as made:
+        try:
+            wait_until(lambda: made.http.get("/readyz").json().get("lines_done") == 3000)
+            assert made.http.get("/healthz").status_code == 200
+            ready = made.http.get("/readyz")
+            assert (ready.status_code, ready.headers["retry-after"]) == (503, "1")
+            assert ready.json()["status"] == "starting"
+            assert ready.json()["lines_total"] == LINES
+            assert 0 < ready.json()["seconds_left"] < 600
+            for answer in (made.decide("ana"), made.http.get("/v1/policy")):
+                assert answer.status_code == 503
+                assert int(answer.headers["retry-after"]) >= 1
+                assert answer.json()["error"]["code"] == "starting"
+            figures = made.http.get("/metrics").text
+            assert 'dyclu_ready{tenant="default"} 0' in figures
+            assert f'dyclu_starting_lines{{tenant="default"}} {LINES - 3000}' in figures
+            (health,) = made.http.get("/tenants").json()["tenants"]
+            assert (health["status"], health["line"]) == ("starting", None)
+            assert f"3000 of {LINES} lines" in health["reason"]
+            rules = msgspec.structs.replace(wanted.tenants["default"], epsilon=0.5)
+            made.service.reload(msgspec.structs.replace(wanted, tenants={"default": rules}))
+        finally:
+            slow.set()
+        wait_until(lambda: made.http.get("/readyz").status_code == 200)
+        assert made.http.get("/v1/policy").json()["rewards"] == LINES
+        # What was reloaded meanwhile holds now.
+        assert made.decide("ana").json()["propensity"] < 1
+        assert 'dyclu_ready{tenant="default"} 1' in made.http.get("/metrics").text
+
+
+def test_a_stop_while_it_starts_keeps_what_was_replayed(
+    tmp_path: Path, slow: threading.Event
+) -> None:
+    slow.set()
+    expected = filled(tmp_path)
+    slow.clear()
+
+    async def go() -> None:
+        served = tenant(tmp_path)
+        served.begin(snapshot_every=1000)
+        while served.progress is None or served.progress.done < 3000:
+            await asyncio.sleep(0.01)
+        served._told_to_stop.set()
+        slow.set()
+        await served.stop()
+        served = tenant(tmp_path)
+        await served.recover()
+        assert served.snapshots.used == 4000
+        assert bits(served.state, tmp_path)[0] == expected
+
+    asyncio.run(go())
+
+
+def test_a_long_start_writes_snapshots_on_the_way_and_logs_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(tmp_path)
+    monkeypatch.setattr(tenants, "SAVE_WHILE_STARTING", 0.0)
+    monkeypatch.setattr(tenants, "SAY_WHILE_STARTING", 0.0)
+    caplog.set_level("INFO")
+
+    async def go() -> None:
+        served = tenant(tmp_path)
+        await served.recover()
+        stems = {file.stem for file in (served.folder / SNAPSHOTS).iterdir()}
+        assert stems == {f"{0:08d}-{line:020d}" for line in (5000, 6000)}
+
+    asyncio.run(go())
+    assert "replays its journal: 3000 of 6000 lines, about" in caplog.text
+
+
+def test_seconds_left_follow_from_the_rate() -> None:
+    progress = Progress(done=250, total=1000, began=time.monotonic() - 10)
+    assert progress.seconds_left == pytest.approx(30, rel=0.01)
+    assert Progress(total=10).seconds_left is None
+
+
+def test_sigterm_during_a_start_ends_the_process_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    filled(tmp_path, policy="atlas", options={})
+    (tmp_path / "data" / "t").rename(tmp_path / "data" / "default")
+    with process(tmp_path / "data", "--dim=2", ready=False) as (child, url):
+        began = time.monotonic()
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        child.terminate()
+        assert child.wait(timeout=30) in (0, -15)
+        assert time.monotonic() - began < 30
+    with process(tmp_path / "data", "--dim=2") as (_, url):
+        assert httpx.get(f"{url}/v1/policy").json()["rewards"] == LINES
+
+
+def two_tenants(folder: Path) -> Settings:
+    keys = {name: [{"digest": digest(name), "role": "read-write"}] for name in ("good", "bad")}
+    shared = {"dim": 2, "policy": "linucb", "options": {"alpha": 0.5}}
+    made = {name: {**shared, "keys": keys[name]} for name in keys}
+    return msgspec.convert({"tenants": made, "data": str(folder / "data"), "port": 0}, Settings)
+
+
+@pytest.mark.parametrize("damage", ["not a database", "lines", "base"])
+def test_a_damaged_journal_stops_its_tenant_and_no_other(tmp_path: Path, damage: str) -> None:
+    wanted = two_tenants(tmp_path)
+    with running(wanted) as made:
+        for name in ("good", "bad"):
+            headers = {"Authorization": f"Bearer {name}"}
+            rows = [{"user": f"u{i}", "features": [1.0, 0.5], "reward": 1.0} for i in range(900)]
+            made.http.post("/v1/observations", json={"observations": rows}, headers=headers)
+    folder = tmp_path / "data" / "bad"
+    for file in (folder / SNAPSHOTS).iterdir():
+        file.unlink()
+    journal = folder / "journal.db"
+    if damage == "base":
+        lines = sqlite3.connect(journal)
+        lines.execute("UPDATE meta SET value = 100 WHERE name = 'base'")
+        lines.commit()
+        lines.close()
+    else:
+        start = 0 if damage == "not a database" else 60_000
+        content = bytearray(journal.read_bytes())
+        content[start:] = b"\x5a" * (len(content) - start)
+        journal.write_bytes(content)
+    with running(wanted) as made:
+        ready = made.http.get("/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
+        assert "tenant bad is stopped" in ready.json()["reason"]
+        refused = made.http.get("/v1/policy", headers={"Authorization": "Bearer bad"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "stopped")
+        assert "tenant bad is stopped" in refused.json()["error"]["message"]
+        bad = {"Authorization": "Bearer bad"}
+        (health,) = made.http.get("/tenants", headers=bad).json()["tenants"]
+        assert health["status"] == "stopped"
+        assert 'dyclu_ready{tenant="bad"} 0' in made.http.get("/metrics", headers=bad).text
+        good = {"Authorization": "Bearer good"}
+        assert made.http.get("/v1/policy", headers=good).json()["rewards"] == 900
+        body = {"user": "ana", "arms": [{"id": "a", "features": [1.0, 0.0]}]}
+        assert made.http.post("/v1/decisions", json=body, headers=good).status_code == 200
