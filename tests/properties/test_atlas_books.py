@@ -81,10 +81,10 @@ class Ledger:
 
     def observed_again(self, row: int) -> None:
         """Note that the memory of a user in doubt, a whole segment, has other responses now."""
-        users, d, kernel = self.policy._inference.users, self.policy.dim, kernels.atlas
+        users, d = self.policy._inference.users, self.policy.dim
         block = users.memory(row)[: int(users.length[row]), d:]
         self.entries[row] = [
-            (z, float(now[kernel.RESPONSE]), float(now[kernel.WEIGHT]), 0.0, 0.0)
+            (z, float(now[kernels.memory.RESPONSE]), float(now[kernels.memory.WEIGHT]), 0.0, 0.0)
             for (z, *_), now in zip(self.entries[row], block, strict=True)
         ]
 
@@ -106,8 +106,8 @@ class Ledger:
             result, (user, block) = doubt(*args), args[9:11]
             z, last = np.append(args[12], 1.0), int(user[kernel.LENGTH]) - 1
             weight, y = (
-                float(block[last, d + kernel.WEIGHT]),
-                float(block[last, d + kernel.RESPONSE]),
+                float(block[last, d + kernels.memory.WEIGHT]),
+                float(block[last, d + kernels.memory.RESPONSE]),
             )
             self.entries.setdefault(number(user), []).append((z, y, weight, 0.0, 0.0))
             return result
@@ -117,8 +117,11 @@ class Ledger:
             noise, home = kernel.user_variance(user, stream), int(user[kernel.HOME])
             result = follow(*args)
             z, last = np.append(args[12], 1.0), int(user[kernel.LENGTH]) - 1
-            weight, credit = block[last, d + kernel.WEIGHT], block[last, d + kernel.CREDIT]
-            y = float(block[last, d + kernel.RESPONSE])
+            weight, credit = (
+                block[last, d + kernels.memory.WEIGHT],
+                block[last, d + kernels.memory.CREDIT],
+            )
+            y = float(block[last, d + kernels.memory.RESPONSE])
             entry = (z, y, float(weight), float(credit), float(credit * noise / weight))
             self.entries.setdefault(number(user), []).append(entry)
             self.held(home).add(z, y, credit, entry[4])
@@ -282,9 +285,9 @@ def check_state(policy: Atlas) -> None:
         assert (users.home[row] == NONE) == (row in in_doubt)
         assert 0 <= users.length[row] <= CAPACITIES[int(users.pool[row])]
         memory = users.memory(row)[: int(users.length[row])]
-        assert (memory[:, policy.dim + kernels.atlas.WEIGHT] > 0.0).all()
+        assert (memory[:, policy.dim + kernels.memory.WEIGHT] > 0.0).all()
         if row in in_doubt:
-            assert not memory[:, policy.dim + kernels.atlas.CREDIT].any()
+            assert not memory[:, policy.dim + kernels.memory.CREDIT].any()
             assert users.segment(row)[2][kernels.atlas.HELD] >= len(memory)
     # Every block of memory and every stored segment has one owner, or none.
     for number, pool in enumerate(users.pools):

@@ -9,6 +9,7 @@ import numpy as np
 from dyclu.kernels.compiling import compiled
 from dyclu.kernels.laws import linearise, log_add, log_density, raised_chance
 from dyclu.kernels.linalg import add_outer, dot, times
+from dyclu.kernels.memory import CREDIT, DENSITY, RESPONSE, REWARD, WEIGHT
 from dyclu.kernels.ridge import best_arm
 from dyclu.kernels.tastes import (
     COUNT,
@@ -47,14 +48,6 @@ NOISE, HAZARD, STRAY, BINARY, CLOCK, RATIO_PRIOR, RATIO_MEAN, FOLLOWED = range(8
 log density of a stray; 1 where rewards are 0 or 1; time; the prior of the users' noise ratios: how
 many rewards it counts as, 0 if all users have the same noise, and its mean; and rewards of located
 users."""
-
-REWARD, RESPONSE, WEIGHT, DENSITY, CREDIT = range(5)
-"""Columns of a memory after the features: the reward; the level that it suggests and the weight of
-this observation in a segment's sums (`kernels.laws`); log density as predicted; and the weight with
-which the home model holds it."""
-
-REMEMBERED = 5
-"""Number of these columns."""
 
 OUTLYING = 3.0
 """Deviations from which on a reward that is not 0 or 1 counts with less weight."""
@@ -249,9 +242,9 @@ def record(
 
     `contexts` is the mean of ``zzᵀ``, in the long run over the last ``1/OLDEST`` contexts.
     `totals` are the number of rewards, Σ y, Σ y², Σ ‖x‖², how many were neither 0 nor 1, and Σ y
-    with every reward moved into [0, 1]. A
-    reward and a length count as at most `most_reward` and `most`; after `settled` rewards, squares
-    count as at most `largest` times their mean. Features below `smallest` are set to 0 in `x`.
+    with every reward moved into [0, 1]. A reward and a length count as at most `most_reward` and
+    `most`; after `settled` rewards, squares count as at most `largest` times their mean. Features
+    below `smallest` are set to 0 in `x`.
     """
     for i in range(len(x)):
         if abs(x[i]) < smallest:
@@ -320,6 +313,12 @@ def remember(
 
 
 @compiled
+def remembered_clicks(user: FloatArray, block: FloatArray, stream: FloatArray) -> FloatArray:
+    """Return the clicks in a user's memory; none where rewards are real."""
+    return block[: int(user[LENGTH]) if stream[BINARY] == 1.0 else 0]
+
+
+@compiled
 def learn_in_doubt(
     precision: FloatArray,
     shift: FloatArray,
@@ -348,7 +347,7 @@ def learn_in_doubt(
     evidence, mean, variance = np.empty(n), np.empty(n), np.empty(n)
     weigh(
         precision, shift, tally, rows, prior_precision, prior_shift, gram, moment, sums[SCALE], own,
-        z, evidence, mean, variance,
+        z, remembered_clicks(user, block, stream), evidence, np.empty(n), mean, variance,
     )  # fmt: skip
     noise, binary = user_variance(user, stream), stream[BINARY] == 1.0
     before, after = evidence.copy(), evidence
@@ -390,12 +389,16 @@ def place(
     moment: FloatArray,
     sums: FloatArray,
     user: FloatArray,
+    block: FloatArray,
+    stream: FloatArray,
     banned: int,
     evidence: FloatArray,
+    misfits: FloatArray,
 ) -> None:
     """Compute a segment's belief anew, by the models as they are now; no reward is learnt.
 
-    A model `banned` is left out; -1 bans none. `evidence` is set to the log evidence by `rows`.
+    A model `banned` is left out; -1 bans none. `evidence` is set to the log evidence by `rows`, and
+    `misfits` to the part of it that corrects the expansion of clicks.
     """
     n = len(rows)
     own, mean, variance = np.empty(rows[-1] + 1), np.empty(n), np.empty(n)
@@ -403,7 +406,8 @@ def place(
     own[0] = 0.0
     weigh(
         precision, shift, tally, rows, prior_precision, prior_shift, gram, moment, sums[SCALE], own,
-        np.zeros(len(moment)), evidence, mean, variance,
+        np.zeros(len(moment)), remembered_clicks(user, block, stream), evidence, misfits, mean,
+        variance,
     )  # fmt: skip
     chance = evidence.copy()
     for q in range(n):

@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 
 from dyclu.kernels.compiling import compiled
+from dyclu.kernels.memory import RESPONSE, REWARD, WEIGHT
+from dyclu.validation import FloatArray
 
 LOG_TAU = math.log(2.0 * math.pi)
 
@@ -90,3 +92,22 @@ def raised_chance(chance: float, raise_by: float) -> float:
     """
     odds = chance * math.exp(min(raise_by, 60.0))
     return odds / (1.0 - chance + odds)
+
+
+@compiled
+def misfit(clicks: FloatArray, theta: FloatArray) -> float:
+    """Return by how much the log likelihood of clicks at a taste exceeds that of their expansions.
+
+    `clicks` are rows of a memory. With it, an evidence that was computed from the expansions has
+    the right height at `theta`, which should be its mode; the curvature stays that of the
+    expansions.
+    """
+    d, total = len(theta) - 1, 0.0
+    for t in range(len(clicks)):
+        level = theta[d]
+        for i in range(d):
+            level += theta[i] * clicks[t, i]
+        error = level - clicks[t, d + RESPONSE]
+        y = min(max(clicks[t, d + REWARD], 0.0), 1.0)
+        total += y * level - log_add(0.0, level) + 0.5 * clicks[t, d + WEIGHT] * error * error
+    return total

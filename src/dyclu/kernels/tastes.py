@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from dyclu.kernels.compiling import compiled
-from dyclu.kernels.laws import logistic
+from dyclu.kernels.laws import logistic, misfit
 from dyclu.kernels.linalg import dot, factorise, invert, times
 from dyclu.validation import FloatArray, Ids
 
@@ -84,7 +84,9 @@ def weigh(
     scale: float,
     own: FloatArray,
     context: FloatArray,
+    clicks: FloatArray,
     evidence: FloatArray,
+    misfits: FloatArray,
     mean: FloatArray,
     variance: FloatArray,
 ) -> None:
@@ -92,10 +94,12 @@ def weigh(
 
     The segment has the sums ``scale · (gram, moment)``, and its share ``own[k]`` is part of model
     `k`: the evidence is that of the segment given the model *without* this share. Mean and variance
-    are those of the expected reward of `context`, given the model and the whole segment.
+    are those of the expected reward of `context`, given the model and the whole segment. `clicks`
+    are remembered clicks of the segment: they count with their own likelihood, and not with its
+    expansion, at each model's estimate.
     """
     p = len(moment)
-    table = np.empty((p, p + 2))
+    table, theta = np.empty((p, p + 2)), np.empty(p)
     for q in range(len(rows)):
         k = rows[q]
         rest = (1.0 - own[k]) * scale
@@ -105,6 +109,7 @@ def weigh(
                 row[j] = precision[k, i, j] + prior_precision[i, j] + rest * gram[i, j]
             row[p] = shift[k, i] + prior_shift[i] + rest * moment[i]
             row[p + 1] = context[i]
+        misfits[q] = 0.0
         if not factorise(table):
             evidence[q], mean[q], variance[q] = IMPOSSIBLE, 0.0, 0.0
             continue
@@ -124,7 +129,10 @@ def weigh(
                     precision[k], shift[k], prior_precision, prior_shift, 0.0, gram, moment
                 )
             without = tally[k, EVIDENCE]
-        evidence[q], mean[q], variance[q] = both - without, expected, spread
+        if len(clicks):
+            back_substitute(table, theta)
+            misfits[q] = misfit(clicks, theta)
+        evidence[q], mean[q], variance[q] = both - without + misfits[q], expected, spread
 
 
 @compiled
@@ -446,13 +454,16 @@ def group(
     prior_shift: FloatArray,
     empty: float,
     label: Ids,
+    gained: FloatArray,
 ) -> float:
     """Merge segments, best pair first, while that raises the evidence; return the log evidence.
 
     Overwrites the sums of segments by those of groups. ``label[i]`` becomes the number of the
-    segment that stands for the group of segment `i`. `empty` is `log_evidence` of the prior alone.
+    segment that stands for the group of segment `i`, and ``gained[i]`` what the group that segment
+    `i` stands for has gained over its segments alone. `empty` is `log_evidence` of the prior alone.
     """
     n = len(label)
+    gained[:] = 0.0
     known, gain = np.empty(n), np.full((n, n), IMPOSSIBLE)
     alive = np.ones(n, np.bool_)
     for i in range(n):
@@ -478,6 +489,7 @@ def group(
         if first < 0:
             break
         known[second] += known[first] + best
+        gained[second] += gained[first] + best
         precision[second] += precision[first]
         shift[second] += shift[first]
         alive[first] = False

@@ -118,7 +118,9 @@ class RandomEffects(WithoutGroups, OneByOne):
         )  # fmt: skip
         seat = int(users.ledger[row, kernels.atlas.SEAT])
         if seat != NONE:
-            weight = 1.0 if population.binary else shared.memory[0, self.dim + kernels.atlas.WEIGHT]
+            weight = (
+                1.0 if population.binary else shared.memory[0, self.dim + kernels.memory.WEIGHT]
+            )
             self._panel.add(seat, x, y, float(weight), float(users.sums[row, kernels.atlas.RATIO]))
         if population.clock >= population.due:
             self._learn_prior()
@@ -248,4 +250,4 @@ class _NoModels:
         self.precision, self.shift = np.zeros((1, p, p)), np.zeros((1, p))
         self.tally = np.zeros((1, len(kernels.tastes.TALLY)))
         self.belief = np.ones(1)
-        self.memory = np.zeros((1, dim + kernels.atlas.REMEMBERED))
+        self.memory = np.zeros((1, dim + kernels.memory.REMEMBERED))

@@ -63,16 +63,16 @@ def belief_of(user: FloatArray, room: int) -> FloatArray:
 def memory_of(data: Observed, *, room: int = 8, density: FloatArray | None = None) -> FloatArray:
     """Return a block of memory with these rewards, all of weight 1 and their own response."""
     d, n = data.Z.shape[1] - 1, len(data.y)
-    block = np.zeros((room, d + atlas.REMEMBERED))
-    block[:n, :d], block[:n, d + atlas.REWARD] = data.Z[:, :-1], data.y
-    block[:n, d + atlas.RESPONSE], block[:n, d + atlas.WEIGHT] = data.y, 1.0
+    block = np.zeros((room, d + kernels.memory.REMEMBERED))
+    block[:n, :d], block[:n, d + kernels.memory.REWARD] = data.Z[:, :-1], data.y
+    block[:n, d + kernels.memory.RESPONSE], block[:n, d + kernels.memory.WEIGHT] = data.y, 1.0
     if density is not None:
-        block[:n, d + atlas.DENSITY] = density
+        block[:n, d + kernels.memory.DENSITY] = density
     return block
 
 
 def empty_memory(dim: int) -> FloatArray:
-    return np.zeros((8, dim + atlas.REMEMBERED))
+    return np.zeros((8, dim + kernels.memory.REMEMBERED))
 
 
 def chance_of_click(level: FloatArray, variance: FloatArray) -> FloatArray:
@@ -127,6 +127,18 @@ class Scene:
             shelf.precision, shelf.shift, shelf.tally, shelf.rows, self.prior.precision,
             self.prior.shift, self.gram, self.moment, self.sums, self.user, block, stream, x, y,
         )  # fmt: skip
+
+    def place(
+        self, stream: FloatArray, block: FloatArray, banned: int = -1
+    ) -> tuple[FloatArray, FloatArray]:
+        """Compute the belief anew; return the log evidence by model, and its part by misfits."""
+        shelf, evidence, misfits = self.shelf, np.empty(4), np.empty(4)
+        atlas.place(
+            shelf.precision, shelf.shift, shelf.tally, shelf.rows, self.prior.precision,
+            self.prior.shift, self.gram, self.moment, self.sums, self.user, block, stream, banned,
+            evidence, misfits,
+        )  # fmt: skip
+        return evidence, misfits
 
     def laws(self) -> list[Prior]:
         """Return what is known of each taste from the others, in the order of `rows`."""
@@ -238,7 +250,7 @@ def test_note_noise_bounds_gross_errors() -> None:
 
 def test_columns_of_a_memory_are_numbered_without_gaps() -> None:
     names = ("REWARD", "RESPONSE", "WEIGHT", "DENSITY", "CREDIT")
-    assert [getattr(atlas, name) for name in names] == list(range(atlas.REMEMBERED))
+    assert [getattr(atlas, name) for name in names] == list(range(kernels.memory.REMEMBERED))
 
 
 def test_observe_bounds_the_weighted_square_of_the_error_of_a_real_reward() -> None:
@@ -397,7 +409,7 @@ def test_decide_located_gives_an_arm_that_is_little_known_a_gittins_index(
 
 
 def test_remember_drops_the_oldest_reward_of_a_full_memory() -> None:
-    user, block = a_user({0: 1.0}), np.zeros((3, 1 + atlas.REMEMBERED))
+    user, block = a_user({0: 1.0}), np.zeros((3, 1 + kernels.memory.REMEMBERED))
     for y in range(5):
         atlas.remember(user, block, np.array([10.0 * y]), float(y), -3.0 * y, 0.5, -1.0, 0.25)
         assert user[atlas.LENGTH] == min(y + 1, 3)
@@ -408,14 +420,15 @@ def test_remember_drops_the_oldest_reward_of_a_full_memory() -> None:
 
 @FEW
 @given(
-    SEEDS, DIMS, st.integers(0, 4), st.sampled_from([atlas.REWARD, atlas.RESPONSE]),
-    st.sampled_from([atlas.WEIGHT, atlas.CREDIT, -1]),
+    SEEDS, DIMS, st.integers(0, 4),
+    st.sampled_from([kernels.memory.REWARD, kernels.memory.RESPONSE]),
+    st.sampled_from([kernels.memory.WEIGHT, kernels.memory.CREDIT, -1]),
 )  # fmt: skip
 def test_sum_memory_adds_the_weighted_values_from_a_point_on(
     seed: int, dim: int, first: int, value: int, weight: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    block = rng.uniform(0.1, 2.0, size=(8, dim + atlas.REMEMBERED))
+    block = rng.uniform(0.1, 2.0, size=(8, dim + kernels.memory.REMEMBERED))
     gram, moment = np.eye(dim + 1), np.ones(dim + 1)
     energy = atlas.sum_memory(block, first, 5, value, weight, gram, moment)
     part = block[first:5]
@@ -466,13 +479,13 @@ def test_learn_in_doubt_gives_bayes_belief_and_keeps_the_books(
     assert surprised == (weight < 1.0)
     scene.assert_sums_have_grown(z, y, weight)
     # Of the reward are stored the density that the mixture predicted, and its weight.
-    assert block[0, dim + atlas.DENSITY] == pytest.approx(
+    assert block[0, dim + kernels.memory.DENSITY] == pytest.approx(
         logsumexp(density, b=before), rel=1e-5, abs=1e-5
     )
-    assert block[0, dim + atlas.REWARD] == y
-    assert block[0, dim + atlas.RESPONSE] == y
-    assert block[0, dim + atlas.WEIGHT] == pytest.approx(weight)
-    assert block[0, dim + atlas.CREDIT] == 0.0
+    assert block[0, dim + kernels.memory.REWARD] == y
+    assert block[0, dim + kernels.memory.RESPONSE] == y
+    assert block[0, dim + kernels.memory.WEIGHT] == pytest.approx(weight)
+    assert block[0, dim + kernels.memory.CREDIT] == 0.0
 
 
 @FEW
@@ -498,7 +511,7 @@ def test_learn_in_doubt_from_a_click_gives_bayes_belief_with_bernoulli_densities
     spread = float(before @ (variances + (levels - level) ** 2))
     weight, response = click(y, level, spread)
     scene.assert_sums_have_grown(z, response, weight)
-    assert block[0, dim : dim + atlas.REMEMBERED].tolist() == pytest.approx(
+    assert block[0, dim : dim + kernels.memory.REMEMBERED].tolist() == pytest.approx(
         [y, response, weight, math.log(before @ density), 0.0], rel=1e-5, abs=1e-9
     )
     assert not scene.user[[atlas.NOISE_SUM, atlas.NOISE_WEIGHT]].any()  # clicks have no own noise
@@ -509,7 +522,7 @@ def test_learn_in_doubt_gives_an_outlying_reward_less_weight() -> None:
     gram, x = scene.gram.copy(), np.array([0.5, -1.0])
     block = empty_memory(2)
     assert scene.learn(x, 1e3, stream, block)
-    weight = block[0, 2 + atlas.WEIGHT]
+    weight = block[0, 2 + kernels.memory.WEIGHT]
     assert 0.0 < weight < 0.05
     z = np.append(x, 1.0)
     np.testing.assert_allclose(scene.gram, gram + weight * np.outer(z, z))
@@ -533,11 +546,9 @@ def test_place_computes_the_belief_from_the_models_as_they_are(
     seed: int, dim: int, length: int, banned: int
 ) -> None:
     scene = Scene(seed, dim, length)
-    shelf, evidence = scene.shelf, np.empty(4)
-    atlas.place(
-        shelf.precision, shelf.shift, shelf.tally, shelf.rows, scene.prior.precision,
-        scene.prior.shift, scene.gram, scene.moment, scene.sums, scene.user, banned, evidence,
-    )  # fmt: skip
+    shelf = scene.shelf
+    evidence, misfits = scene.place(a_stream(), empty_memory(dim), banned)
+    assert not misfits.any()
     logs = np.array([law.log_marginal(scene.segment) for law in scene.laws()])
     np.testing.assert_allclose(np.diff(evidence), np.diff(logs), rtol=1e-5, atol=1e-6)
     logs[shelf.rows == banned] = -np.inf
@@ -546,6 +557,28 @@ def test_place_computes_the_belief_from_the_models_as_they_are(
         belief[shelf.rows], kept(np.exp(logs - logsumexp(logs))), rtol=1e-5, atol=1e-7
     )
     scene.assert_books(scene.noise, scene.gram, scene.moment, length)
+
+
+@FEW
+@given(SEEDS, DIMS, st.integers(1, 6))
+def test_place_counts_remembered_clicks_with_their_own_likelihood(
+    seed: int, dim: int, length: int
+) -> None:
+    """Log Z of the expansions, and at each model's estimate what the likelihood has beyond them."""
+    scene = Scene(seed, dim, length, noise=1.0)
+    data, clicked = scene.segment, scene.segment.y > 0.0
+    block = memory_of(data)
+    block[:length, dim + kernels.memory.REWARD] = clicked
+    scene.user[atlas.LENGTH] = length
+    expanded, _ = scene.place(a_stream(1.0), block)
+    scene = Scene(seed, dim, length, noise=1.0)
+    scene.user[atlas.LENGTH] = length
+    evidence, misfits = scene.place(a_click_stream(), block)
+    np.testing.assert_allclose(evidence - expanded, misfits, rtol=1e-6, atol=1e-6)
+    for misfit, law in zip(misfits, scene.laws(), strict=True):
+        level = data.Z @ law.given(data).mean
+        exact = clicked * level - np.logaddexp(0.0, level)
+        assert misfit == pytest.approx(float((exact + 0.5 * (level - data.y) ** 2).sum()), rel=1e-6)
 
 
 # A reward of a located user
@@ -623,7 +656,7 @@ def test_learn_located_is_a_filter_step_and_a_rank_one_update(
     assert suspicious == bool(error**2 > 4.0 * variance[0] or chance[0] < 0.5)
     credit = chance[0] / scene.noise
     assert_home_has_learnt(scene, user, stream, z, y, chance, credit)
-    assert block[0, dim : dim + atlas.REMEMBERED].tolist() == pytest.approx(
+    assert block[0, dim : dim + kernels.memory.REMEMBERED].tolist() == pytest.approx(
         [y, y, 1.0, np.logaddexp(logs[0], stray), credit]
     )
 
@@ -647,7 +680,7 @@ def test_learn_located_from_a_click_is_a_filter_step_with_bernoulli_densities(
     weight, response = click(y, float(means[0]), leverage)
     credit = weight * chance[0]
     assert_home_has_learnt(scene, user, stream, z, response, chance, credit)
-    assert block[0, dim : dim + atlas.REMEMBERED].tolist() == pytest.approx(
+    assert block[0, dim : dim + kernels.memory.REMEMBERED].tolist() == pytest.approx(
         [y, response, weight, math.log(density[0]), credit]
     )
     assert not user[[atlas.NOISE_SUM, atlas.NOISE_WEIGHT]].any()
@@ -674,7 +707,7 @@ def test_learn_located_gives_an_outlying_reward_less_weight() -> None:
     user, block = located(scene, {1: 1.0}), empty_memory(2)
     before = scene.theta[1].copy()
     assert follow(scene, user, stream, np.ones(2), 1e6, block) == (True, True)
-    assert block[0, 2 + atlas.WEIGHT] < 1e-4
+    assert block[0, 2 + kernels.memory.WEIGHT] < 1e-4
     assert np.abs(scene.theta[1] - before).max() < 10.0
     assert belief_of(user, scene.room)[1] == pytest.approx(1.0)  # a stray says nothing
 
@@ -767,7 +800,7 @@ def test_rest_as_new_with_strays_and_weights(
     rng = np.random.default_rng(seed)
     law, data, out = prior_of(rng, dim), observed(rng, dim, length, 0.3), np.empty(length + 1)
     block, weights = memory_of(data), rng.uniform(0.1, 1.0, size=length)
-    block[:length, dim + atlas.WEIGHT] = weights
+    block[:length, dim + kernels.memory.WEIGHT] = weights
     atlas.rest_as_new(block, length, law.covariance, law.mean, 0.3, stray, False, out)
     np.testing.assert_allclose(out, rest_under(law, data, weights, stray), rtol=1e-6, atol=1e-6)
 
@@ -781,8 +814,8 @@ def test_rest_as_new_expands_every_click_around_what_later_ones_tell(
     rng = np.random.default_rng(seed)
     law, data = prior_of(rng, dim), with_clicks(observed(rng, dim, length, 1.0))
     block, out = memory_of(data), np.empty(length + 1)
-    block[:length, dim + atlas.WEIGHT] = rng.uniform(0.1, 1.0, size=length)
-    block[:length, dim + atlas.RESPONSE] = rng.normal(size=length)
+    block[:length, dim + kernels.memory.WEIGHT] = rng.uniform(0.1, 1.0, size=length)
+    block[:length, dim + kernels.memory.RESPONSE] = rng.normal(size=length)
     atlas.rest_as_new(block, length, law.covariance, law.mean, 1.0, -1.0, True, out)
     np.testing.assert_allclose(out, clicks_under(law, data), rtol=1e-6, atol=1e-6)
 
@@ -814,8 +847,8 @@ def test_rest_as_known_is_the_log_density_of_every_suffix(
     if binary:
         scene.segment = with_clicks(scene.segment)
     out, block = np.empty(length + 1), memory_of(scene.segment)
-    block[:length, dim + atlas.WEIGHT] = scene.rng.uniform(0.1, 1.0, size=length)
-    block[:length, dim + atlas.RESPONSE] = scene.rng.normal(size=length)
+    block[:length, dim + kernels.memory.WEIGHT] = scene.rng.uniform(0.1, 1.0, size=length)
+    block[:length, dim + kernels.memory.RESPONSE] = scene.rng.normal(size=length)
     atlas.rest_as_known(
         block, length, scene.theta, scene.shelf.tally, 3, scene.noise, stray, binary, out
     )
@@ -865,7 +898,7 @@ def test_review_returns_a_number_where_a_change_is_beyond_doubt() -> None:
     user = a_user({1: 1.0}, home=1)
     user[atlas.LENGTH] = 5
     block = memory_of(scene.segment, density=np.array([0.0, 0.0, -1e4, -1e4, -1e4]))
-    block[:5, 2 + atlas.REWARD] = scene.segment.Z @ scene.prior.mean
+    block[:5, 2 + kernels.memory.REWARD] = scene.segment.Z @ scene.prior.mean
     unchanged, cut = atlas.review(
         scene.theta, scene.shelf.tally, scene.shelf.rows, scene.prior.covariance,
         scene.prior.mean, user, block, stream, 0,
@@ -886,7 +919,7 @@ def test_restart_sets_the_densities_of_the_mixture_and_nothing_else(
         scene.segment = with_clicks(scene.segment)
     user, block = a_user(BELIEF), memory_of(scene.segment)
     user[atlas.LENGTH] = length
-    block[:, dim + atlas.CREDIT] = 3.0
+    block[:, dim + kernels.memory.CREDIT] = 3.0
     shelf, before = scene.shelf, block.copy()
     atlas.restart(
         shelf.precision, shelf.shift, scene.theta, shelf.tally, shelf.rows, scene.prior.covariance,
@@ -895,8 +928,8 @@ def test_restart_sets_the_densities_of_the_mixture_and_nothing_else(
     rests = scene.rests(-4.0, binary=binary)
     logs = [rests[row][:-1] - rests[row][1:] for row in BELIEF]
     expected = logsumexp(logs, axis=0, b=np.array(list(BELIEF.values()))[:, None])
-    np.testing.assert_allclose(block[:length, dim + atlas.DENSITY], expected, atol=1e-6)
-    before[:length, dim + atlas.DENSITY] = block[:length, dim + atlas.DENSITY]
+    np.testing.assert_allclose(block[:length, dim + kernels.memory.DENSITY], expected, atol=1e-6)
+    before[:length, dim + kernels.memory.DENSITY] = block[:length, dim + kernels.memory.DENSITY]
     np.testing.assert_array_equal(block, before)
 
 
@@ -914,14 +947,14 @@ def test_reobserve_sets_weights_and_responses_as_a_taste_expects_the_rewards(
     if binary:
         data = with_clicks(data)
     block = memory_of(data)
-    block[:, dim + atlas.WEIGHT], block[:, dim + atlas.RESPONSE] = 7.0, 8.0
+    block[:, dim + kernels.memory.WEIGHT], block[:, dim + kernels.memory.RESPONSE] = 7.0, 8.0
     before = block.copy()
     atlas.reobserve(block, first, 5, law.covariance, law.mean, 0.2, binary)
     for t in range(first, 5):
         z, y = data.Z[t], float(data.y[t])
         level, variance = float(z @ law.mean), float(z @ law.covariance @ z)
         expected = min(9.0 * (0.2 + variance) / (y - level) ** 2, 1.0), y
-        before[t, [dim + atlas.WEIGHT, dim + atlas.RESPONSE]] = (
+        before[t, [dim + kernels.memory.WEIGHT, dim + kernels.memory.RESPONSE]] = (
             click(y, level, variance) if binary else expected
         )
     np.testing.assert_allclose(block, before, rtol=1e-6, atol=1e-9)
@@ -948,7 +981,7 @@ def test_sums_of_clicks_expanded_around_the_most_likely_taste_give_that_taste(
     block, p = memory_of(data), dim + 1
     atlas.reobserve(block, 0, 8, np.zeros((p, p)), best, 1.0, True)
     gram, moment = np.zeros((p, p)), np.zeros(p)
-    atlas.sum_memory(block, 0, 8, atlas.RESPONSE, atlas.WEIGHT, gram, moment)
+    atlas.sum_memory(block, 0, 8, kernels.memory.RESPONSE, kernels.memory.WEIGHT, gram, moment)
     found = np.linalg.solve(gram + law.precision, moment + law.shift)
     # The optimiser stops where the slope is about 1e-6; the least curvature of the prior is 0.05.
     np.testing.assert_allclose(found, best, atol=1e-4)

@@ -145,6 +145,11 @@ def evidence_of(prior: Prior, data: Observed) -> float:
     )
 
 
+def no_clicks(dim: int) -> FloatArray:
+    """Return a memory without clicks."""
+    return np.empty((0, dim + kernels.memory.REMEMBERED))
+
+
 def log_likelihood_at_zero(data: Observed) -> float:
     """Return log p(y | θ = 0), which `log_evidence` leaves out: it is the same for all tastes."""
     return float(
@@ -207,7 +212,7 @@ def test_weigh_leaves_out_the_own_share_of_the_segment(
     evidence, mean, variance = np.empty(n), np.empty(n), np.empty(n)
     kernels.tastes.weigh(
         shelf.precision, shelf.shift, shelf.tally, shelf.rows, prior.precision, prior.shift,
-        gram, moment, 1.0 / noise, own, z, evidence, mean, variance,
+        gram, moment, 1.0 / noise, own, z, no_clicks(dim), evidence, np.empty(n), mean, variance,
     )  # fmt: skip
     nothing = Observed(np.zeros((0, dim + 1)), np.zeros(0), noise)
     constant = log_likelihood_at_zero(segment) if length else 0.0
@@ -229,8 +234,8 @@ def test_weigh_stores_the_evidence_of_models_without_a_share_only() -> None:
     own[3] = 1.0
     kernels.tastes.weigh(
         shelf.precision, shelf.shift, shelf.tally, shelf.rows, prior.precision, prior.shift,
-        segment.precision, segment.shift, 1.0, own, np.ones(3), np.empty(n), np.empty(n),
-        np.empty(n),
+        segment.precision, segment.shift, 1.0, own, np.ones(3), no_clicks(2), np.empty(n),
+        np.empty(n), np.empty(n), np.empty(n),
     )  # fmt: skip
     assert shelf.tally[1, EVIDENCE] == pytest.approx(evidence_of(prior, held))
     assert np.isnan(shelf.tally[3, EVIDENCE])
@@ -246,7 +251,8 @@ def test_weigh_calls_a_model_impossible_that_lacks_the_own_share() -> None:
     shelf.precision[1] *= -1.0
     kernels.tastes.weigh(
         shelf.precision, shelf.shift, shelf.tally, shelf.rows, np.eye(3), np.zeros(3),
-        segment.precision, segment.shift, 1.0, own, np.ones(3), evidence, mean, variance,
+        segment.precision, segment.shift, 1.0, own, np.ones(3), no_clicks(2), evidence,
+        np.empty(n), mean, variance,
     )  # fmt: skip
     assert (evidence[1], mean[1], variance[1]) == (IMPOSSIBLE, 0.0, 0.0)
     assert np.isfinite(evidence[0])
@@ -604,12 +610,19 @@ def test_group_stops_where_no_merge_of_two_groups_raises_the_evidence(
         segments.append(Observed(data.Z, data.Z @ tastes[s % 2] + 0.5 * data.y, noise))
     precision = np.array([data.precision for data in segments])
     shift = np.array([data.shift for data in segments])
-    p, label = dim + 1, np.empty(count, np.intp)
+    p, label, gained = dim + 1, np.empty(count, np.intp), np.empty(count)
     empty = kernels.tastes.log_evidence(
         np.zeros((p, p)), np.zeros(p), prior.precision, prior.shift, 0.0, np.eye(p), np.ones(p)
     )
-    total = kernels.tastes.group(precision, shift, prior.precision, prior.shift, empty, label)
+    total = kernels.tastes.group(
+        precision, shift, prior.precision, prior.shift, empty, label, gained
+    )
     found = partition_evidence(prior, segments, label)
+    for name in np.unique(label):
+        group = [segments[i] for i in np.flatnonzero(label == name)]
+        together = partition_evidence(prior, group, np.zeros(len(group), np.intp))
+        alone = sum(map(prior.log_marginal, group))
+        assert gained[name] == pytest.approx(together - alone, rel=1e-6, abs=1e-6)
     assert total == pytest.approx(
         found - sum(map(log_likelihood_at_zero, segments)), rel=1e-6, abs=1e-6
     )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dyclu import kernels
+from dyclu.kernels import memory
 from dyclu.policies.atlas.tastes import NEW, Tastes
 from dyclu.policies.atlas.users import IN_DOUBT, LOCATED, NONE, Users
 from dyclu.policies.common.panel import Panel
@@ -25,6 +26,9 @@ FEW = 3
 ESTABLISHED = 2.0
 """Observations of others per parameter that a model needs before a user is located there; or of
 the user alone, to found one."""
+
+ROUNDING = 1e-6
+"""Observations that may be missing by rounding: counts are sums of shares, and often whole."""
 
 LONG = 16
 """Span from which on users are reviewed at regular intervals, `REVIEWS` times per span."""
@@ -115,8 +119,8 @@ class Inference:
         users, population, seat = self.users, self.population, int(self.users.seat[row])
         if seat != NONE:
             last = users.memory(row)[int(users.length[row]) - 1]
-            y = float(last[self.dim + kernels.atlas.REWARD])
-            weight = 1.0 if population.binary else float(last[self.dim + kernels.atlas.WEIGHT])
+            y = float(last[self.dim + memory.REWARD])
+            weight = 1.0 if population.binary else float(last[self.dim + memory.WEIGHT])
             variance = kernels.atlas.user_variance(users.ledger[row], population.stream)
             ratio = variance / float(population.stream[kernels.atlas.NOISE])
             self.panel.add(seat, last[: self.dim], y, weight, ratio)
@@ -131,10 +135,10 @@ class Inference:
         )
         if seat == NONE:
             return
-        length, weight = int(users.length[row]), -1 if self.population.binary else kernel.WEIGHT
+        length, weight = (int(users.length[row]), -1 if self.population.binary else memory.WEIGHT)
         gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
         energy = kernel.sum_memory(
-            users.memory(row), first, length, kernel.REWARD, weight, gram, moment
+            users.memory(row), first, length, memory.REWARD, weight, gram, moment
         )
         panel.gram[seat] += sign * gram
         panel.moment[seat] += sign * moment
@@ -201,11 +205,10 @@ class Inference:
         """End a segment before the memory's reward `cut`; the rest begins a new one."""
         tastes, users, population = self.tastes, self.users, self.population
         kernel, length = kernels.atlas, int(users.length[row])
-        block = users.memory(row)
-        if users.status[row] == LOCATED:
-            home = int(users.home[row])
+        block, home = users.memory(row), int(users.home[row])
+        if home != NONE:
             gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
-            kernel.sum_memory(block, cut, length, kernel.RESPONSE, kernel.CREDIT, gram, moment)
+            kernel.sum_memory(block, cut, length, memory.RESPONSE, memory.CREDIT, gram, moment)
             tastes.add(home, gram, moment, -self._credited(row, cut))
             tastes.users[home] -= 1.0
         else:
@@ -223,8 +226,10 @@ class Inference:
             users.store_segment(row)
         self.place(row)
         self.expand_again(row)
+        if home != NONE:
+            population.note_change(1.0 - float(users.chance_of(home, np.array([row]))[0]))
         tastes.refresh(population)
-        users.memory(row)[: length - cut, self.dim + kernel.CREDIT] = 0.0
+        users.memory(row)[: length - cut, self.dim + memory.CREDIT] = 0.0
         self._predict_again(row)
 
     def _cut_segment(self, row: int, cut: int) -> None:
@@ -235,7 +240,7 @@ class Inference:
         gram, moment = np.zeros_like(held), np.zeros_like(pull)
         length = int(users.length[row])
         sums[kernel.ENERGY] -= kernel.sum_memory(
-            users.memory(row), cut, length, kernel.RESPONSE, kernel.WEIGHT, gram, moment
+            users.memory(row), cut, length, memory.RESPONSE, memory.WEIGHT, gram, moment
         )
         held -= gram
         pull -= moment
@@ -254,7 +259,7 @@ class Inference:
         )  # fmt: skip
 
     def expand_again(self, row: int) -> None:
-        """Expand the clicks of a user in doubt around what is now expected of them, and place.
+        """Expand the clicks of a user in doubt around what the likeliest model expects, and place.
 
         Nothing is done where rewards are real, or if the memory does not hold the whole segment.
         """
@@ -264,12 +269,14 @@ class Inference:
         if not population.binary or sums[kernels.atlas.HELD] > length:
             return
         theta, nothing = np.empty(self.dim + 1), np.empty(0)
-        belief = np.empty(int(tastes.rows[-1]) + 1)
-        kernels.atlas.load_belief(users.ledger[row], belief)
+        belief = np.zeros(int(tastes.rows[-1]) + 1)
+        likeliest = int(users.likely[row, 0])
+        belief[likeliest] = users.chance[row, 0]
         kernels.tastes.score_in_doubt(
-            tastes.precision, tastes.shift, tastes.rows, population.precision, population.shift,
-            gram, moment, sums[kernels.atlas.SCALE], belief, NEW, 0.0, np.empty((0, self.dim)),
-            tastes.tally, 0.0, 1.0, population.binary, 0.0, theta, nothing, nothing,
+            tastes.precision, tastes.shift, np.array([likeliest]), population.precision,
+            population.shift, gram, moment, sums[kernels.atlas.SCALE], belief, NEW, 0.0,
+            np.empty((0, self.dim)), tastes.tally, 0.0, 1.0, population.binary, 0.0, theta, nothing,
+            nothing,
         )  # fmt: skip
         self._share_out(row, -1.0)
         kernels.atlas.reobserve(
@@ -278,13 +285,7 @@ class Inference:
         if users.unit[row] != NONE:
             gram[:], moment[:] = 0.0, 0.0
             sums[kernels.atlas.ENERGY] = kernels.atlas.sum_memory(
-                users.memory(row),
-                0,
-                length,
-                kernels.atlas.RESPONSE,
-                kernels.atlas.WEIGHT,
-                gram,
-                moment,
+                users.memory(row), 0, length, memory.RESPONSE, memory.WEIGHT, gram, moment
             )
         self._share_out(row, 1.0)
         self.place(row)
@@ -319,7 +320,7 @@ class Inference:
             return
         gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
         kernel.sum_memory(
-            users.memory(row), 0, int(users.length[row]), kernel.RESPONSE, kernel.CREDIT, gram,
+            users.memory(row), 0, int(users.length[row]), memory.RESPONSE, memory.CREDIT, gram,
             moment,
         )  # fmt: skip
         kernels.tastes.contribute(
@@ -332,28 +333,28 @@ class Inference:
         users, population, kernel = self.users, self.population, kernels.atlas
         block, length, unit = users.memory(row), int(users.length[row]), int(users.unit[row])
         gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
-        energy = -kernel.sum_memory(block, 0, length, kernel.RESPONSE, kernel.WEIGHT, gram, moment)
+        energy = -kernel.sum_memory(block, 0, length, memory.RESPONSE, memory.WEIGHT, gram, moment)
         gram, moment = -gram, -moment
         # Noise without limit: rewards that were learnt as clicks are 0 to 1, and no outliers.
         noise = 1.0 if population.binary else np.inf
         kernel.reobserve(
             block, 0, length, population.covariance, population.mean, noise, population.binary
         )
-        energy += kernel.sum_memory(block, 0, length, kernel.RESPONSE, kernel.WEIGHT, gram, moment)
+        energy += kernel.sum_memory(block, 0, length, memory.RESPONSE, memory.WEIGHT, gram, moment)
         if unit != NONE:
             users.segments.gram[unit] += gram
             users.segments.moment[unit] += moment
             users.segments.sums[unit, kernel.ENERGY] += energy
         if users.status[row] == LOCATED:
-            weights = block[:length, self.dim + kernel.WEIGHT]
-            block[:length, self.dim + kernel.CREDIT] = users.holding[row] * weights
+            weights = block[:length, self.dim + memory.WEIGHT]
+            block[:length, self.dim + memory.CREDIT] = users.holding[row] * weights
 
     def _credited(self, row: int, first: int) -> float:
         """Return as how many observations the home model counts the memory's rewards."""
         users, kernel = self.users, kernels.atlas
         block = users.memory(row)[first : int(users.length[row])]
         noise = kernel.user_variance(users.ledger[row], self.population.stream)
-        shares = noise * block[:, self.dim + kernel.CREDIT] / block[:, self.dim + kernel.WEIGHT]
+        shares = noise * block[:, self.dim + memory.CREDIT] / block[:, self.dim + memory.WEIGHT]
         return float(np.minimum(shares, 1.0).sum())
 
     def _close_segment(self, row: int) -> None:
@@ -371,16 +372,21 @@ class Inference:
             moment,
         )  # fmt: skip
 
-    def place(self, row: int, banned: int = NONE) -> FloatArray:
-        """Compute the belief of a user in doubt anew; return the log evidence by model."""
+    def place(self, row: int, banned: int = NONE) -> tuple[FloatArray, FloatArray]:
+        """Compute the belief of a user in doubt anew.
+
+        Returns the log evidence by model, and the part of it by which the likelihood of clicks
+        exceeds that of their expansions.
+        """
         tastes, users, population = self.tastes, self.users, self.population
         gram, moment, sums = users.segment(row)
-        evidence = np.empty(len(tastes.rows))
+        evidence, misfits = np.empty(len(tastes.rows)), np.empty(len(tastes.rows))
         kernels.atlas.place(
             tastes.precision, tastes.shift, tastes.tally, tastes.rows, population.precision,
-            population.shift, gram, moment, sums, users.ledger[row], banned, evidence,
+            population.shift, gram, moment, sums, users.ledger[row], users.memory(row),
+            population.stream, banned, evidence, misfits,
         )  # fmt: skip
-        return evidence
+        return evidence, misfits
 
     # Users are located
 
@@ -393,7 +399,7 @@ class Inference:
         _, _, sums = users.segment(row)
         held = sums[kernels.atlas.HELD]
         others = held if model == NEW else tastes.count[model] - chance * held
-        if held < FEW or others < ESTABLISHED * (self.dim + 1):
+        if held < FEW or others < ESTABLISHED * (self.dim + 1) - ROUNDING:
             return Step(surprised)
         self._share_out(row, -1.0)
         if model == NEW:
@@ -404,15 +410,14 @@ class Inference:
         self._locate(row, model)
         if before in (NONE, model):
             return Step(surprised)
-        population.note_change()
         return Step(surprised, before, model, age or int(users.length[row]), chance)
 
     def _locate(self, row: int, model: int) -> None:
         """Make a user in doubt a located one; the model keeps what it holds of them."""
         tastes, users = self.tastes, self.users
-        kernel, length = kernels.atlas, int(users.length[row])
+        length = int(users.length[row])
         block, scale = users.memory(row), users.holding[row]
-        block[:length, self.dim + kernel.CREDIT] = scale * block[:length, self.dim + kernel.WEIGHT]
+        block[:length, self.dim + memory.CREDIT] = scale * block[:length, self.dim + memory.WEIGHT]
         users.status[row], users.home[row], users.before[row] = LOCATED, model, model
         users.since[row] = self.population.clock
         users.doubtful.pop(row)
@@ -432,7 +437,7 @@ class Inference:
         gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
         length = int(users.length[row])
         kernels.atlas.sum_memory(
-            users.memory(row), 0, length, kernels.atlas.RESPONSE, kernels.atlas.CREDIT, gram, moment
+            users.memory(row), 0, length, memory.RESPONSE, memory.CREDIT, gram, moment
         )
         tastes.add(home, gram, moment, -self._credited(row, 0))
         tastes.users[home] -= 1.0

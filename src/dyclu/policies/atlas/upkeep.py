@@ -24,14 +24,15 @@ PLACED = 16
 COMPARED = 64
 """Pairs of models that are compared per reward, at least one model with all others."""
 
-SWEEP = 256
+SWEEP = 1024
 """Most users in doubt who are placed anew between two estimates of the prior."""
 
 GROUPED = 40
 """Most segments that are grouped at once."""
 
-GROUPINGS = 1
-"""Most models whose segments are grouped afresh between two estimates of the prior."""
+FOUNDING = 1.0
+"""Log evidence that a group must gain to become a model. The best of many possible groups gains
+something by chance."""
 
 GROWN = 1.1
 """Factor by which a model grows before it is compared with the others again."""
@@ -68,7 +69,7 @@ class Upkeep:
 
     def __init__(self, inference: Inference) -> None:
         self.inference = inference
-        self.phase, self.turn, self.left = IDLE, 0, 0
+        self.phase, self.turn = IDLE, 0
         self.queue: list[int] = []
         self.worth: dict[int, float] = {}
         self.held: dict[int, float] = {}
@@ -85,10 +86,8 @@ class Upkeep:
             self._merge_some()
         else:
             self._group()
-            self.left -= 1
-            if self.left <= 0:
-                self._tidy()
-                self.phase = IDLE
+            self._tidy()
+            self.phase = IDLE
 
     def _learn_prior(self) -> None:
         population, users = self.inference.population, self.inference.users
@@ -104,7 +103,6 @@ class Upkeep:
         self.inference.tastes.refresh(population)
         self.queue = list(users.doubtful)[:SWEEP]
         self.worth, self.held = {}, {}
-        self.left = min(GROUPINGS, max(len(self.inference.tastes), 1))
         self.phase = PLACING
 
     def _place_some(self) -> None:
@@ -115,7 +113,7 @@ class Upkeep:
                 del users.doubtful[row]
                 users.doubtful[row] = None
                 inference.expand_again(row)
-                self._note_worth(row, inference.place(row))
+                self._note_worth(row, *inference.place(row))
                 inference.settle(row)
         del self.queue[:PLACED]
         if not self.queue:
@@ -128,8 +126,11 @@ class Upkeep:
             ]
             self.phase = MERGING
 
-    def _note_worth(self, row: int, evidence: FloatArray) -> None:
-        """Note what a segment would be worth if each model that it belongs to did not exist."""
+    def _note_worth(self, row: int, evidence: FloatArray, misfits: FloatArray) -> None:
+        """Note what a segment would be worth if each model that it belongs to did not exist.
+
+        The model's own log Z is that of expanded clicks; `misfits` says what they are worth there.
+        """
         users, rows = self.inference.users, self.inference.tastes.rows
         held = users.segment(row)[2][kernels.atlas.HELD]
         for model, chance in zip(
@@ -139,6 +140,7 @@ class Upkeep:
                 others = evidence[rows != model]
                 most = others.max()
                 elsewhere = most + np.log(np.exp(others - most).sum())
+                elsewhere -= misfits[rows == model][0]
                 gain = chance * float(elsewhere) - kernels.tastes.divided(chance)
                 self.worth[model] = self.worth.get(model, 0.0) + gain
                 self.held[model] = self.held.get(model, 0.0) + chance * float(held)
@@ -234,16 +236,15 @@ class Upkeep:
         if len(pool) < 2:
             return
         precision, shift = self._natural_forms(pool)
-        label = np.empty(len(pool), np.intp)
+        label, gained = np.empty(len(pool), np.intp), np.empty(len(pool))
         kernels.tastes.group(
-            precision, shift, population.precision, population.shift, self._evidence(NEW), label
-        )
-        for name in np.unique(label):
-            group = np.flatnonzero(label == name)
-            if len(group) > 1:
-                model = tastes.found(population.clock)
-                for i in group.tolist():
-                    self._assign(int(pool[i]), model)
+            precision, shift, population.precision, population.shift, self._evidence(NEW), label,
+            gained,
+        )  # fmt: skip
+        for name in np.flatnonzero(gained > FOUNDING):
+            model = tastes.found(population.clock)
+            for i in np.flatnonzero(label == name):
+                self._assign(int(pool[i]), model)
 
     def _split(self, model: int) -> None:
         """Divide a model in two if that raises the evidence, places included."""
@@ -262,6 +263,8 @@ class Upkeep:
             precision, shift, shares, rest, pull, population.precision, population.shift,
             self._evidence(NEW), SWEEPS, stays,
         )  # fmt: skip
+        if population.binary:
+            gain += self._misfit_of_split(model, members, shares, stays, precision, shift)
         if gain <= ROUNDING:
             return
         new = tastes.found(population.clock)
@@ -269,6 +272,35 @@ class Upkeep:
             self.inference._share_out(row, -1.0)
             users.divide(row, model, new, part, int(tastes.rows[-1]) + 1)
             self.inference._share_out(row, 1.0)
+
+    def _misfit_of_split(
+        self,
+        model: int,
+        members: Ids,
+        shares: FloatArray,
+        stays: FloatArray,
+        precision: FloatArray,
+        shift: FloatArray,
+    ) -> float:
+        """Return what a split gains by the likelihood of clicks beyond that by their expansions."""
+        tastes, users, population = (
+            self.inference.tastes, self.inference.users, self.inference.population,
+        )  # fmt: skip
+        leaves = shares * (1.0 - stays)
+        gone, pull = np.einsum("s,sij->ij", leaves, precision), leaves @ shift
+        whole = tastes.precision[model] + population.precision
+        total = tastes.shift[model] + population.shift
+        thetas = (
+            np.linalg.solve(whole, total),
+            np.linalg.solve(whole - gone, total - pull),
+            np.linalg.solve(population.precision + gone, population.shift + pull),
+        )
+        gain = 0.0
+        for row, share, part in zip(members.tolist(), shares.tolist(), stays.tolist(), strict=True):
+            clicks = users.memory(row)[: int(users.length[row])]
+            before, stay, leave = (kernels.laws.misfit(clicks, theta) for theta in thetas)
+            gain += share * (part * stay + (1.0 - part) * leave - before)
+        return gain
 
     def _longest(self, rows: Ids, most: int) -> Ids:
         """Return those with the most rewards in their segments, 2 at least."""
@@ -314,7 +346,6 @@ class Upkeep:
         return {
             "phase": self.phase,
             "turn": self.turn,
-            "left": self.left,
             "queue": self.queue,
             "worth": list(self.worth.items()),
             "held": list(self.held.items()),
@@ -324,4 +355,3 @@ class Upkeep:
         """Restore what `dump` returned."""
         self.phase, self.turn, self.queue = state["phase"], state["turn"], list(state["queue"])
         self.worth, self.held = dict(state["worth"]), dict(state["held"])
-        self.left = state["left"]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyclu import kernels
+from dyclu.kernels import memory
 from dyclu.policies.common import columns
 from dyclu.policies.common.population import converted
 from dyclu.validation import FloatArray, Ids, User
@@ -152,7 +153,7 @@ class Users:
         self.rows = 0
         self.doubtful: dict[int, None] = {}
         self.segments = Segments(dim)
-        self.pools = [Pool(capacity, dim + kernels.atlas.REMEMBERED) for capacity in CAPACITIES]
+        self.pools = [Pool(capacity, dim + memory.REMEMBERED) for capacity in CAPACITIES]
 
     def welcome(self, user: User) -> int:
         """Return the row of a new user, in doubt about everything."""
@@ -220,7 +221,7 @@ class Users:
         p, length = self.dim + 1, int(self.length[row])
         gram, moment = np.zeros((p, p)), np.zeros(p)
         energy = kernels.atlas.sum_memory(
-            self.memory(row), 0, length, kernels.atlas.RESPONSE, kernels.atlas.WEIGHT, gram, moment
+            self.memory(row), 0, length, memory.RESPONSE, memory.WEIGHT, gram, moment
         )
         return gram, moment, np.array([length, energy, self.holding[row], 1.0])
 
@@ -242,9 +243,9 @@ class Users:
         segments.sums[:, kernel.SCALE], segments.sums[:, kernel.RATIO] = 1.0 / noise, 1.0
         for row in self.row.values():
             block = self.memory(row)[: int(self.length[row]), d:]
-            block[:, kernel.RESPONSE] = factor * block[:, kernel.RESPONSE] + constant
-            block[:, kernel.WEIGHT] *= self.holding[row] * noise / factor**2
-            block[:, kernel.CREDIT] /= factor**2
+            block[:, memory.RESPONSE] = factor * block[:, memory.RESPONSE] + constant
+            block[:, memory.WEIGHT] *= self.holding[row] * noise / factor**2
+            block[:, memory.CREDIT] /= factor**2
         self.holding[:], self.noise_sum[:], self.noise_weight[:] = 1.0 / noise, 0.0, 0.0
 
     def believe(self, row: int, model: int) -> None:

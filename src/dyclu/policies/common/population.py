@@ -81,13 +81,20 @@ any data."""
 WIDEST = 1e6
 """Largest variance of a taste's entry, by its guess before any data."""
 
-STEP = 0.3
+STEP = 0.05
 """Gain in log evidence that a change of scale must bring."""
 
-SCALES = (
-    (0.5, 1.0), (2.0, 1.0), (1.0, 0.5), (1.0, 2.0), (2.0, 0.5), (0.5, 2.0), (1.0, 0.8), (1.0, 1.25),
+STRIDES = (1.1, 4.0)
+"""Least and largest factor by which Σ and the noise are changed at a time."""
+
+DIRECTIONS = (
+    (-1.0, 0.0), (1.0, 0.0), (0.0, -1.0), (0.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (1.0, -0.3),
+    (-1.0, 0.3),
 )  # fmt: skip
-"""Factors of Σ and of the noise that are tried."""
+"""Powers of this factor for Σ and for the noise that are tried."""
+
+LONGER, SHORTER = 1.5, 0.6
+"""Powers of this factor after one of them was taken, and after none was."""
 
 COMPARED_USERS = 400
 """Most users whose noise is compared."""
@@ -112,8 +119,8 @@ class Population:
         Its natural form, ``P`` and ``Pμ̂``.
     line_doubt : array of shape (p, p)
         ``Cov μ̂`` of the rewards themselves.
-    tangent : float
-        The click rate at which chances are turned into log odds.
+    odds : (float, float)
+        Factor and constant of the line that turned chances into log odds last.
     stream : array
         What kernels must know (`kernels.atlas`): noise, hazard, strays and the rest.
     totals, contexts : arrays
@@ -121,7 +128,9 @@ class Population:
     span : int
         How many rewards are remembered of a user.
     changes : float
-        Changes found, the older ones faded.
+        Changes of located users found, the older ones faded.
+    stride : float
+        Factor by which the scales of Σ and of the noise are changed next.
     segments : int
         Segments begun so far.
     """
@@ -130,14 +139,14 @@ class Population:
         p = dim + 1
         self.dim, self._told, self._rewards = dim, noise, rewards
         self.line, self.line_tastes, self.line_noise = np.zeros(p), np.eye(p), 1.0
-        self.line_doubt, self.tangent = np.eye(p), 0.5
+        self.line_doubt, self.odds = np.eye(p), (4.0, -2.0)
         self.mean, self.covariance = np.zeros(p), np.eye(p)
         self.precision, self.shift = np.eye(p), np.zeros(p)
         self.totals, self.contexts = np.zeros(6), np.zeros((p, p))
         self.first: list[tuple[float, float]] = []
         self.stream = np.zeros(8)
         self.stream[kernels.atlas.NOISE] = 1.0
-        self.changes = 0.0
+        self.changes, self.stride = 0.0, 2.0
         self.segments, self.span, self.clock, self.due = 0, LEAST_SPAN, 0, 1.0
         self._set_hazard()
 
@@ -259,12 +268,9 @@ class Population:
         """
         if self._looks_binary() == self.binary:
             return None
+        factor, constant = self.odds if self.binary else self._odds_line()
         if self.binary:
-            factor, constant = self._odds_line()
             factor, constant = 1.0 / factor, -constant / factor
-        else:
-            self._set_tangent()
-            factor, constant = self._odds_line()
         self.stream[kernels.atlas.BINARY] = float(not self.binary)
         self.stream[kernels.atlas.RATIO_PRIOR] = 0.0
         if not self.binary and self.totals[0] <= SETTLED:
@@ -277,12 +283,19 @@ class Population:
         return factor, constant
 
     def _odds_line(self) -> tuple[float, float]:
-        """Return factor and constant of a line from chances to log odds, the tangent at a rate."""
-        slope = self.tangent * (1.0 - self.tangent)
-        return 1.0 / slope, math.log(self.tangent / (1.0 - self.tangent)) - self.tangent / slope
+        """Return factor and constant of the line that turns chances into log odds.
 
-    def _set_tangent(self) -> None:
-        self.tangent = min(max(self.rate, LEAST_RATE), 1.0 - LEAST_RATE)
+        Where levels vary as a normal law, a line through chances has ``E p(1 − p)`` times their
+        slopes, and the mean chance is that of a level nearer to 0 (docs/theory.md §10.4).
+        """
+        rate = min(max(self.rate, LEAST_RATE), 1.0 - LEAST_RATE)
+        all_clicks, centre = rate * (1.0 - rate), self.contexts[-1]
+        explained = kernels.population.mean_variance(self.line_tastes, self.contexts)
+        explained += float(self.line @ self.contexts @ self.line - (centre @ self.line) ** 2)
+        factor = 1.0 / max(all_clicks - explained, (1.0 - MOST_CLICKS) * all_clicks)
+        spread = min(factor**2 * explained, WIDEST_ODDS)
+        level = math.log(rate / (1.0 - rate)) * math.sqrt(1.0 + kernels.laws.BLUR * spread)
+        return factor, level - factor * rate
 
     def learn(self, grams: FloatArray, moments: FloatArray, sums: FloatArray) -> None:
         """Estimate prior and noise anew from the panel, one row per segment."""
@@ -349,7 +362,8 @@ class Population:
             return float(total) - 0.5 * (math.log(ratio) / LOOSE) ** 2
 
         best, factors = evidence(1.0, 1.0) + STEP, (1.0, 1.0)
-        for tried in SCALES:
+        for towards in DIRECTIONS:
+            tried = (self.stride ** towards[0], self.stride ** towards[1])
             if self._told is not None and tried[1] != 1.0:
                 continue
             gained = evidence(*tried)
@@ -357,6 +371,8 @@ class Population:
                 best, factors = gained, tried
         self.line_tastes = self.line_tastes * factors[0]
         self._set_noise(self.line_noise * factors[1])
+        power = SHORTER if factors == (1.0, 1.0) else LONGER
+        self.stride = min(max(self.stride**power, STRIDES[0]), STRIDES[1])
 
     def compare_users(self, sums: FloatArray, weights: FloatArray) -> None:
         """Learn how much noise differs between users, from their sums of squared errors.
@@ -406,8 +422,8 @@ class Population:
         self.line_tastes = 0.5 * (self.line_tastes + self.line_tastes.T)
         self.mean, self.covariance = self.line.copy(), self.line_tastes + self.line_doubt
         if self.binary:
-            self._set_tangent()
-            factor, constant = self._odds_line()
+            self.odds = self._odds_line()
+            factor, constant = self.odds
             self.mean *= factor
             self.mean[-1] += constant
             self.covariance = self._bounded(factor**2 * self.covariance)
@@ -420,9 +436,9 @@ class Population:
         spread = kernels.population.mean_variance(covariance, self.contexts)
         return covariance * min(1.0, WIDEST_ODDS / max(spread, RESOLUTION))
 
-    def note_change(self) -> None:
-        """Count a change."""
-        self.changes += 1.0
+    def note_change(self, chance: float) -> None:
+        """Count a change that has happened with this probability."""
+        self.changes += chance
         self._set_hazard()
 
     def _set_hazard(self) -> None:
@@ -438,7 +454,7 @@ class Population:
         """
         signal = kernels.population.mean_variance(self.line_tastes, self.contexts)
         nats = math.log1p(signal / self.line_noise)
-        most = min(MOST_SPAN, MOST_BYTES // (8 * (self.dim + kernels.atlas.REMEMBERED)))
+        most = min(MOST_SPAN, MOST_BYTES // (8 * (self.dim + kernels.memory.REMEMBERED)))
         needed = SPAN_NATS * math.log(1.0 / self.stream[kernels.atlas.HAZARD])
         self.span = max(LEAST_SPAN, min(most, math.ceil(needed / max(nats, 1e-3))))
 
@@ -452,11 +468,12 @@ class Population:
         for name in _NUMBERS:
             setattr(self, name, state[name])
         self.first = [tuple(pair) for pair in state["first"]]
+        self.odds = (state["odds"][0], state["odds"][1])
         for name in _ARRAYS:
             setattr(self, name, arrays[name].copy())
 
 
-_NUMBERS = ("first", "changes", "segments", "span", "clock", "due", "line_noise", "tangent")
+_NUMBERS = ("first", "changes", "segments", "span", "clock", "due", "line_noise", "odds", "stride")
 _ARRAYS = (
     "mean", "covariance", "precision", "shift", "totals", "contexts", "stream", "line",
     "line_tastes", "line_doubt",

@@ -23,7 +23,7 @@ def remember(users: Users, row: int, y: float, span: int = 4) -> None:
 
 
 def rewards(users: Users, row: int) -> list[float]:
-    held = users.memory(row)[: int(users.length[row]), DIM + kernels.atlas.REWARD]
+    held = users.memory(row)[: int(users.length[row]), DIM + kernels.memory.REWARD]
     return [float(y) for y in held]
 
 

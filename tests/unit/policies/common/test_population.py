@@ -163,17 +163,33 @@ def test_the_law_of_clicks_returns_below_half_of_the_threshold_only() -> None:
 def test_the_two_lines_between_chances_and_odds_are_inverse() -> None:
     population = Population(1, noise=None, rewards=None)
     follow(population, [0.0, 0.0, 0.0, 1.0] * 25)
-    slope, rate = population.variance, population.rate
+    odds = population.odds
     ((factor, constant),) = follow(population, [0.5] * 6)
-    # At the click rate, log odds become the rate; around it they count by p(1 − p).
-    tangent = population.tangent
-    odds = math.log(tangent / (1.0 - tangent))
-    assert factor * odds + constant == pytest.approx(tangent)
-    assert factor == pytest.approx(slope, rel=0.1)
-    assert tangent == pytest.approx(rate, abs=0.03)
+    assert factor * odds[0] == pytest.approx(1.0)
+    assert factor * odds[1] + constant == pytest.approx(0.0)
     back = follow(population, [0.0, 0.0, 0.0, 1.0] * 60)
     assert len(back) == 1
     assert back[0][0] > 1.0
+
+
+@pytest.mark.parametrize("intercept", [-2.0, 0.5])
+def test_a_line_through_chances_becomes_the_taste_of_the_clicks(intercept: float) -> None:
+    """Stein: a line through chances has E p(1 − p) times the slopes of the log odds.
+
+    The line takes the variance that it explains for that of the chances, which is a few per cent
+    more; the tangent at the mean rate would have slopes that are a fifth too small here.
+    """
+    rng, population = np.random.default_rng(0), Population(1, noise=None, rewards="binary")
+    x = rng.normal(size=4000)
+    clicks = rng.random(4000) < 1.0 / (1.0 + np.exp(-1.5 * x - intercept))
+    for value, click in zip(x.tolist(), clicks.tolist(), strict=True):
+        population.record(np.array([value]), float(click))
+    slope, constant = np.polyfit(x, clicks, 1)
+    population.line, population.line_tastes = np.array([slope, constant]), 1e-6 * np.eye(2)
+    factor, moved = population._odds_line()
+    # Over 4,000 clicks, slope and constant of the line are known to 4 %.
+    assert factor * slope == pytest.approx(1.5, rel=0.1)
+    assert factor * constant + moved == pytest.approx(intercept, abs=0.2)
 
 
 @pytest.mark.parametrize("rewards", ["real", None])
@@ -189,9 +205,10 @@ def test_a_prior_of_clicks_is_that_of_the_rewards_in_log_odds() -> None:
     population.line, population.line_tastes = np.array([0.1, 0.5]), np.diag([0.01, 0.02])
     population.line_doubt = np.zeros((2, 2))
     population._set_prior()
-    # At a rate of a half, the slope of a chance is a quarter of that of its log odds.
-    np.testing.assert_allclose(population.mean, [0.4, 0.0], atol=1e-9)
-    np.testing.assert_allclose(population.covariance, 16.0 * population.line_tastes)
+    # At a rate of a half, all chances have the variance 1/4; the line explains 0.01 + 0.02 of it.
+    factor = 1.0 / (0.25 - 0.03)
+    np.testing.assert_allclose(population.mean, [0.1 * factor, 0.0], atol=1e-9)
+    np.testing.assert_allclose(population.covariance, factor**2 * population.line_tastes)
     population.line_tastes = np.diag([1.0, 2.0])
     population._set_prior()
     z = np.ones(2)
@@ -221,10 +238,10 @@ def test_hazard_is_the_share_of_changes_with_one_in_250_before() -> None:
     assert population.stream[kernels.atlas.HAZARD] == pytest.approx(1.0 / FIRST_HAZARD_WEIGHT)
     population.stream[kernels.atlas.FOLLOWED] = 750.0
     for _ in range(9):
-        population.note_change()
+        population.note_change(1.0)
     assert population.stream[kernels.atlas.HAZARD] == pytest.approx(10.0 / 1000.0)
     population.stream[kernels.atlas.FOLLOWED] = 1e9
-    population.note_change()
+    population.note_change(1.0)
     assert population.stream[kernels.atlas.HAZARD] == module.LEAST_HAZARD
 
 
