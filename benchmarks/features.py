@@ -2,26 +2,30 @@
 
     python -m benchmarks.features
 
-A decision has 10 arms of 20 columns: 12 numbers and 8 categories of 5 values. A log has 6 numbers
-and 3 categories, which make 25 features with the intercept.
+A decision has 10 arms of 20 columns: 12 numbers and 8 categories of 5 values, in 61 features. They
+come as dicts that a request would decode: new objects, with values that were seen before (items of
+a shop) or never (distances, say). A log has 5 numbers and 3 categories, in 25 features.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 import dyclu
-from benchmarks.timing import interleaved
+from benchmarks.timing import WARM_UPS, interleaved
 
 ARMS, NUMBERS, CATEGORIES, VALUES = 10, 12, 8, 5
 LETTERS = tuple("abcdefgh")
-CALLS, SLICES, REPETITIONS = 50, 20, 7
+CALLS, SLICES, REPETITIONS = 50, 20, 5
+TIMES = CALLS * SLICES * (REPETITIONS + WARM_UPS)
 ROWS = 200_000
 
 
@@ -42,6 +46,20 @@ def twenty_columns(intercept: bool = True) -> dyclu.Features:
     return dyclu.Features(arm=numbers | categories, intercept=intercept)
 
 
+def decoded(arms: list[dict[str, Any]], times: int) -> list[list[dict[str, Any]]]:
+    """Return the same arms, as new objects each time."""
+    text = json.dumps(arms)
+    return [json.loads(text) for _ in range(times)]
+
+
+def decoded_anew(rng: np.random.Generator, times: int) -> list[list[dict[str, Any]]]:
+    """Return arms of which one number is another one each time."""
+    return [
+        [arm | {"n0": float(rng.normal())} for arm in arms]
+        for arms in decoded(product(rng, ARMS), times)
+    ]
+
+
 def taught(policy: Any, rng: np.random.Generator) -> Any:
     """Return a policy that knows ten users."""
     for _ in range(30):
@@ -55,10 +73,12 @@ def decision_costs() -> dict[str, float]:
     rng, features = np.random.default_rng(0), twenty_columns()
     arms = product(rng, ARMS)
     vectors = features.vectors(arms)
-    catalogue = features.catalogue([{"id": i} | arm for i, arm in enumerate(arms)], id="id")
+    items = features.catalogue([{"id": i} | arm for i, arm in enumerate(arms)], id="id")
+    again, new = cycle(decoded(arms, CALLS)), iter(decoded_anew(rng, TIMES))
     calls: dict[str, Callable[[], object]] = {
-        "features from dicts": partial(features.vectors, arms),
-        "features from a catalogue": partial(catalogue.vectors, list(range(ARMS))),
+        "features of arms seen before": lambda: features.vectors(next(again)),
+        "features of arms never seen": lambda: features.vectors(next(new)),
+        "features of a catalogue's ids": partial(items.vectors, list(range(ARMS))),
     }
     for policy in (dyclu.LinUCB(features.dim), dyclu.Atlas(features.dim)):
         name = f"decision of {type(policy).__name__}"
@@ -76,8 +96,8 @@ def decision_costs() -> dict[str, float]:
 
 
 def table(rng: np.random.Generator, rows: int) -> dict[str, Any]:
-    """Return a log's columns: 6 numbers and 3 categories."""
-    numbers = {f"n{i}": rng.normal(size=rows) for i in range(6)}
+    """Return a log's columns: 5 numbers and 3 categories."""
+    numbers = {f"n{i}": rng.normal(size=rows) for i in range(5)}
     return numbers | {f"c{i}": rng.choice(LETTERS[: 5 + (i == 0)], size=rows) for i in range(3)}
 
 
@@ -96,7 +116,7 @@ def rows_per_second() -> dict[str, float]:
         "pyarrow": pyarrow.table(columns),
     }
     features = dyclu.Features(arm=kinds).fit(frames["polars"])
-    assert features.dim == 26
+    assert features.dim == 25
     speeds = {}
     for name, frame in frames.items():
         features.matrix(frame[:1000])

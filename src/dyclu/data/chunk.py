@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyclu.data.cells import Cells
-from dyclu.errors import NumberError, OptionError
-from dyclu.validation import FloatArray, as_user
+from dyclu.data.columns import is_missing
+from dyclu.errors import KindError, NumberError, OptionError
+from dyclu.validation import FloatArray, User, as_user
 
 Objects = NDArray[np.object_]
 Whole = NDArray[np.int64]
@@ -86,7 +87,7 @@ class Judge:
     def rows(self, cells: Mapping[str, Cells]) -> Rows:
         """Return the columns by their role; raise an error with row and column if one is bad."""
         return Rows(
-            user=objects(cells["user"].each(as_user)),
+            user=objects(cells["user"].each(_as_user)),
             time=self._times(cells["time"]) if "time" in cells else None,
             reward=cells["reward"].complete_floats(),
             propensity=_chances(cells["propensity"]) if "propensity" in cells else None,
@@ -110,7 +111,7 @@ class Judge:
         return time
 
     def _decisions(self, cells: Cells) -> Objects:
-        ids = cells.each(as_user)
+        ids = cells.each(_as_decision)
         for row, id in enumerate(ids):
             if id in self._ids:
                 raise cells.wrong(
@@ -129,6 +130,20 @@ def objects(values: list[Any]) -> Objects:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
+
+
+def _as_user(value: Any) -> User:
+    if is_missing(value):
+        raise KindError("got no value, expected a user")
+    return as_user(value)
+
+
+def _as_decision(value: Any) -> User:
+    if is_missing(value):
+        raise KindError("got no value, expected the id of a decision")
+    if isinstance(value, bool) or not isinstance(value, str | int | np.integer):
+        raise KindError(f"got {value!r} ({type(value).__name__}), expected an id: a str or an int")
+    return value if isinstance(value, str) else int(value)
 
 
 def _chances(cells: Cells) -> FloatArray:

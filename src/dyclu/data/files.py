@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from dyclu.errors import FileError, KindError, MissingExtra, OptionError
+from dyclu.errors import DycluError, FileError, KindError, MissingExtra, OptionError
 
 BLOCK = 1 << 20
 """Bytes of a CSV file that are read at a time."""
 
 ROWS = 8192
 """Rows of a Parquet file that are read at a time."""
+
+LIBRARIES = ("pyarrow", "polars")
+"""Libraries that can read files, in the order in which they are tried."""
 
 Opened = tuple[tuple[str, ...], int | None, Callable[[list[str]], Iterator[Any]]]
 """Names of columns, number of rows if known, and what reads named columns in batches."""
@@ -35,7 +38,7 @@ def open_file(path: str | PathLike[str], text: Sequence[str]) -> Opened:
         ("polars", ".csv"): _polars_csv,
         ("polars", ".parquet"): _polars_parquet,
     }
-    for library in ("pyarrow", "polars"):
+    for library in LIBRARIES:
         if find_spec(library) is not None:
             return _guarded(path, openers[library, kind], text)
     raise MissingExtra("files need pyarrow or polars; pip install pyarrow")
@@ -55,6 +58,8 @@ def _guarded(path: str | PathLike[str], opener: Callable[..., Opened], text: Any
                 batch = next(batches)
             except StopIteration:
                 return
+            except DycluError:
+                raise
             except Exception as error:
                 raise _unreadable(path, error) from None
             yield batch
@@ -63,37 +68,67 @@ def _guarded(path: str | PathLike[str], opener: Callable[..., Opened], text: Any
 
 
 def _unreadable(path: str | PathLike[str], error: Exception) -> Exception:
-    if "onversion error" in str(error):
-        return KindError(
-            f"{fspath(path)}: {error}; the first rows of this column hold another kind of value"
-        )
+    if "could not parse" in str(error):
+        return KindError(f"{fspath(path)}: {error}; earlier rows hold another kind of value")
     return FileError(f"cannot read {fspath(path)} ({error}); check that the file is complete")
 
 
 def _arrow_csv(path: str, text: Sequence[str]) -> Opened:
-    pyarrow, csv = import_module("pyarrow"), import_module("pyarrow.csv")
-
-    def opened(wanted: list[str] | None) -> Any:
-        options = csv.ConvertOptions(
-            include_columns=wanted,
-            column_types=dict.fromkeys(text, pyarrow.string()),
-            strings_can_be_null=True,
-            # Only an empty cell is missing: "NA" is also a country.
-            null_values=[""],
-        )
-        return csv.open_csv(
-            path, read_options=csv.ReadOptions(block_size=BLOCK), convert_options=options
-        )
-
-    with opened(None) as first:
+    pyarrow = import_module("pyarrow")
+    types = dict.fromkeys(text, pyarrow.string())
+    with _csv_reader(path, None, types) as first:
         names = tuple(first.schema.names)
 
     def read(wanted: list[str]) -> Iterator[Any]:
-        with opened(wanted) as reader:
-            for batch in reader:
-                yield pyarrow.Table.from_batches([batch])
+        with _csv_reader(path, wanted, types) as reader:
+            try:
+                for batch in reader:
+                    yield pyarrow.Table.from_batches([batch])
+            except pyarrow.ArrowInvalid:
+                raise _misfit(path, reader.schema) from None
 
     return names, None, read
+
+
+def _csv_reader(path: str, wanted: list[str] | None, types: Mapping[str, Any]) -> Any:
+    csv = import_module("pyarrow.csv")
+    convert = csv.ConvertOptions(
+        include_columns=wanted,
+        column_types=types,
+        strings_can_be_null=True,
+        # Only an empty cell is missing: "NA" is also a country.
+        null_values=[""],
+    )
+    blocks = csv.ReadOptions(block_size=BLOCK)
+    return csv.open_csv(path, read_options=blocks, convert_options=convert)
+
+
+def _misfit(path: str, schema: Any) -> Exception:
+    """Return the error for the first value that is not of the type of the values before it."""
+    pyarrow = import_module("pyarrow")
+    rows = 0
+    with _csv_reader(path, schema.names, dict.fromkeys(schema.names, pyarrow.string())) as reader:
+        for batch in reader:
+            for field in schema:
+                try:
+                    batch.column(field.name).cast(field.type)
+                except pyarrow.ArrowInvalid:
+                    return _first_misfit(batch.column(field.name), field, rows)
+            rows += len(batch)
+    return FileError(f"cannot read {path} (a row has too many or too few cells)")
+
+
+def _first_misfit(cells: Any, field: Any, first: int) -> Exception:
+    for row, cell in enumerate(cells):
+        try:
+            cell.cast(field.type)
+        except ValueError:
+            where = f"row {first + row}, column {field.name!r}"
+            return KindError(
+                f"{where}: got {cell.as_py()!r}, expected {field.type} as in the rows before; "
+                "repair the value, or leave it empty if it is missing"
+            )
+    raise AssertionError("a column that cannot be converted has a cell that cannot")
 
 
 def _arrow_parquet(path: str, text: Sequence[str]) -> Opened:

@@ -16,6 +16,10 @@ NOWHERE = -1
 """The place of a missing value: the last column of a block, which is thrown away."""
 
 
+LARGEST_LOOKUP = 10_000
+"""Values of a category, also unknown ones, that are remembered."""
+
+
 class Lookup(dict[Any, int]):
     """Places of a category's values; unknown ones are *other*, missing ones nowhere.
 
@@ -36,14 +40,21 @@ class Lookup(dict[Any, int]):
     def __missing__(self, value: Any) -> int:
         if is_missing(value):
             return NOWHERE
-        return self.get(as_label(value), self._other)
+        place = self.get(as_label(value), self._other)
+        if len(self) < LARGEST_LOOKUP:
+            # Remembered under its own type, so that the next one is found at once.
+            self[value] = place
+        return place
 
     def coded(self, cells: Cells) -> list[int]:
         """Return the places of a column."""
         try:
             return list(map(self.__getitem__, cells.listed()))
         except (TypeError, DycluError):
-            return cells.each(self.__missing__)
+            return cells.each(self._checked)
+
+    def _checked(self, value: Any) -> int:
+        return NOWHERE if is_missing(value) else self[as_label(value)]
 
 
 class HashLookup:

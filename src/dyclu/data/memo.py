@@ -13,6 +13,9 @@ from dyclu.validation import FloatArray
 LARGEST_MEMO = 20_000
 """Arms that are remembered; then all are dropped. At 60 features they take 15 MB."""
 
+MISSES, REST = 500, 5000
+"""After so many calls in a row with an arm that is not remembered, so many calls do not ask."""
+
 Rows = Sequence[Mapping[str, Any]]
 Values = Callable[[Mapping[str, Any]], tuple[Any, ...]]
 """Takes a row; returns its values in a fixed order."""
@@ -34,22 +37,36 @@ class Memo:
         self._get = values_of(names)
         self._compute = compute
         self._known: dict[tuple[Any, ...], bytes] = {}
+        self._misses = 0
+        self._rest = 0
 
     def of(self, rows: Rows) -> FloatArray:
-        """Return what `compute` returns for these rows."""
+        """Return what `compute` returns for these rows; the array is read-only if remembered."""
+        if self._rest:
+            self._rest -= 1
+            return self._compute(rows)
         try:
             flat = b"".join(map(self._known.__getitem__, map(self._get, rows)))
-            return np.frombuffer(flat).reshape(len(rows), -1)
+            vectors = np.frombuffer(flat).reshape(len(rows), -1)
         except (LookupError, TypeError, ValueError):
             return self._computed(rows)
+        self._misses = 0
+        return vectors
 
     def _computed(self, rows: Rows) -> FloatArray:
         vectors = self._compute(rows)
+        self._misses += 1
+        if self._misses == MISSES:
+            # Arms do not come back, so remembering them costs more than it saves.
+            self._misses, self._rest = 0, REST
+            self._known.clear()
+            return vectors
         if len(self._known) + len(rows) > LARGEST_MEMO:
             self._known.clear()
         try:
-            keys = list(map(self._get, rows))
-            self._known.update(zip(keys, map(np.ndarray.tobytes, vectors), strict=True))
+            self._known.update(
+                zip(map(self._get, rows), map(np.ndarray.tobytes, vectors), strict=True)
+            )
         except TypeError:
             # A list of tags cannot be a key; rows with one are computed every time.
             return vectors

@@ -53,6 +53,7 @@ class Side:
         self.columns = (*of_kind[Number], *of_kind[Category], *of_kind[Text])
         self._count = tuple(map(len, of_kind.values()))
         self._get = values_of(self.columns)
+        self._find = [lookup.__getitem__ for lookup in self._categories]
 
     def _add(self, name: str, column: Category | Text) -> None:
         start = len(self.names)
@@ -84,18 +85,15 @@ class Side:
         numbers, categories, _ = self._count
         block = np.zeros((rows, self.width + 1))
         if numbers:
-            flat = np.frombuffer(array("d", chain.from_iterable(columns[:numbers])))
+            flat = np.frombuffer(array("d", list(chain.from_iterable(columns[:numbers]))))
             if not flat.dot(flat) <= LARGEST**2:
                 raise ValueError
             self._numbers.fill(block, flat.reshape(numbers, rows))
-        tags = columns[numbers + categories :]
-        codes = [
-            list(map(lookup.__getitem__, column))
-            for lookup, column in zip(self._categories, columns[numbers:], strict=False)
-        ]
-        if codes:
-            _mark(block, np.array(codes, dtype=np.intp))
-        for tagged, column in zip(self._tags, tags, strict=True):
+        if categories:
+            places = chain.from_iterable(map(map, self._find, columns[numbers:]))
+            codes = np.fromiter(places, np.intp, categories * rows)
+            _mark(block, codes.reshape(categories, rows))
+        for tagged, column in zip(self._tags, columns[numbers + categories :], strict=True):
             _mark_tags(block, [tagged.codes(value) for value in column])
         return block[:, : self.width]
 
@@ -152,10 +150,12 @@ class _Scaling:
                 raise ValueError
             numbers = numbers.copy()
             numbers[self._log] = np.log(numbers[self._log])
-        scaled = (numbers - self._mean) / self._scale
-        np.minimum(np.maximum(scaled, -self._clip, out=scaled), self._clip, out=scaled)
-        missing = np.isnan(scaled)
-        if missing.any():
+        scaled = numbers - self._mean
+        scaled /= self._scale
+        np.minimum(scaled, self._clip, out=scaled)
+        np.maximum(scaled, -self._clip, out=scaled)
+        if np.isnan(scaled.sum()):
+            missing = np.isnan(scaled)
             scaled[missing] = 0.0
             block[:, count : count + len(self._flagged)] = missing[self._flagged].T
         block[:, :count] = scaled.T
