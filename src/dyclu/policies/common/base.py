@@ -6,6 +6,7 @@ the abstract methods. Their arguments are checked, and their arrays may be chang
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from copy import deepcopy
@@ -101,14 +102,13 @@ class PolicyBase(WithoutChecks, ABC):
                 f"the log has {log.dim} features, this policy was built for {self.dim}; "
                 f"pass dim={log.dim}"
             )
-        # Parts that refer to the policy must go on to refer to it, not to a copy.
-        before = deepcopy(vars(self), {id(self): self})
+        before = self._copy()
         try:
             for users, contexts, rewards in log.observations():
                 self.learn_many(users, contexts, rewards)
         except BaseException:
             vars(self).clear()
-            vars(self).update(before)
+            vars(self).update(vars(before))
             raise
         return self
 
@@ -156,6 +156,20 @@ class PolicyBase(WithoutChecks, ABC):
     def _options(self) -> dict[str, Any]:
         kept = vars(self) | {"noise": self._known and self._known.deviation}
         return {name: kept[name] for name in signature(type(self)).parameters if name in kept}
+
+    def _copy(self) -> Self:
+        """Return a policy that continues as this one, and shares nothing that changes with it."""
+        # Not by `deepcopy`: some arrays are views of others, and copies of both are not.
+        state, arrays = self._dump()
+        options = self._options()
+        plain = json.loads(json.dumps(state))
+        saved = Saved(type(self).__name__, options, plain, deepcopy(arrays))
+        unsaved = {
+            name: vars(self)[f"_{name}"]
+            for name in signature(type(self)).parameters
+            if name not in options and f"_{name}" in vars(self)
+        }
+        return self.restore(saved, **unsaved)
 
     @property
     @abstractmethod
