@@ -40,13 +40,14 @@ __all__ = [
     "resemblance",
 ]
 
-_LATER = {"Features": "dyclu.data", "Log": "dyclu.data"}
+_OF_DATA = ("Features", "Log")
 """Names that are imported at their first use, because not everybody needs them."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in (*_OF_DATA, "data"):
         raise AttributeError(f"module 'dyclu' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_LATER[name]), name)
+    data = import_module("dyclu.data")
+    return data if name == "data" else getattr(data, name)

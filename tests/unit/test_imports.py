@@ -55,6 +55,17 @@ def test_importing_dyclu_loads_no_module_that_is_only_sometimes_needed() -> None
     assert found.stdout.strip() == "[]"
 
 
+def test_names_of_the_room_of_data_are_imported_at_their_first_use() -> None:
+    code = (
+        "import sys, dyclu; assert 'dyclu.data' not in sys.modules; dyclu.data.Valid; dyclu.Log; "
+        "dyclu.Features; print([name for name in ('narwhals', 'pandas') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+    with pytest.raises(AttributeError, match="no attribute 'Feature'"):
+        dyclu.Feature  # noqa: B018
+
+
 def imported(file: Path) -> Iterator[str]:
     """Yield the top-level packages that a file imports, anywhere in it."""
     for node in ast.walk(ast.parse(file.read_text())):

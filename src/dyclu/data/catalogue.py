@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dyclu.data.cells import Cells
 from dyclu.data.offers import Items
-from dyclu.data.tables import as_table
+from dyclu.data.tables.cells import Cells
+from dyclu.data.tables.table import as_table
 from dyclu.validation import FloatArray
 
 if TYPE_CHECKING:

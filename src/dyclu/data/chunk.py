@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyclu.data.cells import Cells
-from dyclu.data.columns import is_missing
+from dyclu.data.tables.cells import Cells
+from dyclu.data.tables.labels import is_missing
 from dyclu.errors import KindError, NumberError, OptionError
 from dyclu.validation import FloatArray, User, as_user
+
+CHUNK_NUMBERS = 1 << 21
+"""Features in one chunk: 2 million numbers take 16 MB."""
 
 Objects = NDArray[np.object_]
 Whole = NDArray[np.int64]
@@ -61,9 +64,7 @@ class Chunk:
 
     def part(self, start: int, stop: int) -> Chunk:
         """Return the rows from `start` to before `stop`, as views."""
-        columns: list[Any] = [getattr(self, field.name) for field in fields(self)]
-        parts: list[Any] = [None if one is None else one[start:stop] for one in columns]
-        return Chunk(*parts)
+        return Chunk(*_parts(self, slice(start, stop)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,28 @@ class Rows:
     reward: FloatArray
     propensity: FloatArray | None
     decision: Objects | None
+
+    def with_arms(self, arms: FloatArray, counts: Whole, chosen: Whole) -> Chunk:
+        """Return the chunk of these rows and their arms."""
+        return Chunk(
+            user=self.user,
+            time=self.time,
+            chosen=chosen,
+            reward=self.reward,
+            propensity=self.propensity,
+            arms=arms,
+            counts=counts,
+            decision=self.decision,
+        )
+
+    def part(self, rows: slice) -> Rows:
+        """Return some of the rows, as views."""
+        return Rows(*_parts(self, rows))
+
+
+def _parts(columns: Chunk | Rows, rows: slice) -> list[Any]:
+    values: list[Any] = [getattr(columns, field.name) for field in fields(columns)]
+    return [None if one is None else one[rows] for one in values]
 
 
 class Judge:

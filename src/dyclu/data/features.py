@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from os import PathLike
 from typing import Any
@@ -17,34 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyclu.data import fitting, tables, versions
 from dyclu.data.catalogue import Catalogue
-from dyclu.data.cells import Columns
-from dyclu.data.columns import Column
-from dyclu.data.declaration import Declaration
-from dyclu.data.vectors import INTERCEPT, Vectors
+from dyclu.data.fitting import fitted_on
+from dyclu.data.tables.cells import Columns
+from dyclu.data.tables.table import batches
+from dyclu.data.vectors.columns import Column
+from dyclu.data.vectors.declaration import Declaration
+from dyclu.data.vectors.vectors import INTERCEPT, Vectors
+from dyclu.data.vectors.versions import differences
+from dyclu.data.vectors.weights import Weight, ranked
 from dyclu.errors import ForeignFile, KindError, OptionError
 from dyclu.storage import Saved, damaged_on_error, read, write
 from dyclu.validation import FloatArray, Ids, as_floats
 
 KIND = "Features"
 """Name of features in files."""
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """What one named feature adds to a reward.
-
-    Attributes
-    ----------
-    name : str
-        The feature, such as ``category=jazz``.
-    weight : float
-        How much the expected reward grows with it.
-    """
-
-    name: str
-    weight: float
 
 
 class Features:
@@ -167,7 +153,7 @@ class Features:
         items : the same, or None
             One row per item, with the columns of the arms.
         """
-        return fitting.fitted(self, rows, items)
+        return fitted_on(self, rows, items)
 
     def vectors(
         self, arms: Sequence[Mapping[str, Any]], context: Mapping[str, Any] | None = None
@@ -190,8 +176,7 @@ class Features:
     def matrix(self, table: Any) -> FloatArray:
         """Return the rows of a table, with columns of arm and context, as vectors (rows, dim)."""
         vectors, columns = self._ready(), (*self.arm, *self.context)
-        batches = tables.batches(table, columns)
-        parts = [vectors.of_columns(batch, batch, rows) for rows, batch in batches]
+        parts = [vectors.of_columns(b, b, rows) for rows, b in batches(table, columns)]
         return np.concatenate(parts) if parts else np.zeros((0, self.dim))
 
     def encode(self, arms: Columns, count: int) -> FloatArray:
@@ -211,7 +196,7 @@ class Features:
 
         After `reduce` these are weights of the raw features, with the same expected rewards.
         """
-        return self._ranked(self._ready().raw_weights(theta), top)
+        return ranked(self.raw_names, self._ready().raw_weights(theta), top)
 
     def reasons(
         self,
@@ -229,7 +214,7 @@ class Features:
         """
         vectors = self._ready()
         parts = vectors.raw_weights(theta) * vectors.raw(arm, context)
-        return tuple(one for one in self._ranked(parts, None) if one.weight)[:top]
+        return tuple(one for one in ranked(self.raw_names, parts, None) if one.weight)[:top]
 
     def differences(self, other: Features) -> tuple[str, ...]:
         """Return, in sentences, how vectors of `other` differ from these; empty if they are alike.
@@ -243,7 +228,11 @@ class Features:
         >>> old.differences(Features(arm={"genre": "category"}))
         ()
         """
-        return versions.differences(self, other)
+        found = differences(self.declaration, other.declaration)
+        fitted = self.loadings is not None and other.loadings is not None
+        if found or not fitted or np.array_equal(self.loadings, other.loadings):  # type: ignore[arg-type]
+            return found
+        return ("reduce was fitted on another log, so its directions differ",)
 
     def replaced(self, **options: Any) -> Features:
         """Return the same features with other options."""
@@ -302,7 +291,3 @@ class Features:
                 "fit(table), or declare mean and scale of numbers and values of categories"
             )
         return self._vectors
-
-    def _ranked(self, weights: FloatArray, top: int | None) -> tuple[Weight, ...]:
-        order, names = np.argsort(-np.abs(weights), kind="stable")[:top], self.raw_names
-        return tuple(Weight(names[place], float(weights[place])) for place in order)

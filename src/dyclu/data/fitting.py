@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dyclu.data import tables
-from dyclu.data.cells import Cells, Columns
-from dyclu.data.columns import Category, Column, Number, Text, as_label, is_missing
-from dyclu.data.lookups import tags
+from dyclu.data.tables import table
+from dyclu.data.tables.cells import Cells, Columns
+from dyclu.data.tables.labels import as_label, is_missing
+from dyclu.data.vectors.columns import Category, Column, Number, Text
+from dyclu.data.vectors.lookups import tags
 from dyclu.errors import NumberError, OptionError
 from dyclu.validation import FloatArray
 
@@ -33,16 +34,15 @@ Vectors = Callable[["Features"], Iterator[FloatArray]]
 """Yields raw vectors, of shape (n, raw width), of features without `reduce`."""
 
 
-def fitted(features: Features, rows: Any, items: Any) -> Features:
+def fitted_on(features: Features, rows: Any, items: Any) -> Features:
     """Return the features, fitted on a table; see `Features.fit`."""
-    table = features.arm if items is None else {}
-    names = (*table, *features.context)
+    names = (*(features.arm if items is None else ()), *features.context)
 
     def read() -> Iterator[tuple[int, Columns]]:
-        return tables.batches(rows, names)
+        return table.batches(rows, names)
 
     def read_items() -> Iterator[tuple[int, Columns]]:
-        return tables.batches(items, tuple(features.arm))
+        return table.batches(items, tuple(features.arm))
 
     def vectors(raw: Features) -> Iterator[FloatArray]:
         if items is not None:

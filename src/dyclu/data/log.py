@@ -8,20 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from dyclu.data.cells import Cells
-from dyclu.data.chunk import Chunk, Judge, Whole
+from dyclu.data.arrays import chunk_of
+from dyclu.data.chunk import CHUNK_NUMBERS, Chunk
 from dyclu.data.offers import Valid
 from dyclu.data.reading import Reader, Vectoriser
-from dyclu.errors import KindError, OptionError, ShapeError
-from dyclu.validation import LARGEST_FEATURE, FloatArray, as_floats
+from dyclu.validation import FloatArray
 
 __all__ = ["Chunk", "Log"]
-
-CHUNK_NUMBERS = 1 << 21
-"""Features in one chunk: 2 million numbers take 16 MB."""
 
 
 class Log:
@@ -114,14 +109,8 @@ class Log:
         >>> [chunk.arms.tolist() for chunk in log.chunks()]
         [[[[1.0, -1.0], [1.0, 1.0]]]]
         """
-        roles = {
-            "user": user,
-            "reward": reward,
-            "arm": arm,
-            "time": time,
-            "propensity": propensity,
-            "decision": decision,
-        }
+        roles = {"user": user, "reward": reward, "arm": arm, "time": time}
+        roles |= {"propensity": propensity, "decision": decision}
         named = {role: column for role, column in roles.items() if column is not None}
         reader = Reader(table, named, items, offered, separator).fitted(features)
         return cls(
@@ -142,32 +131,17 @@ class Log:
         decision: Iterable[Hashable] | None = None,
     ) -> Log:
         """Return a log of arrays with one entry per row; see `Chunk` for their meaning."""
-        tables = _arms(arms)
-        rows, most, dim = tables.shape
-        given = {
-            "user": user,
-            "reward": reward,
-            "propensity": propensity,
-            "time": time,
-            "decision": decision,
-        }
-        judged = Judge().rows(
-            {name: _cells(value, rows, name) for name, value in given.items() if value is not None}
+        whole = chunk_of(
+            user=user,
+            arms=arms,
+            chosen=chosen,
+            reward=reward,
+            propensity=propensity,
+            time=time,
+            counts=counts,
+            decision=decision,
         )
-        offered = _whole(np.full(rows, most) if counts is None else counts, rows, "counts")
-        _each_within(offered, 1, np.full(rows, most), "counts")
-        shown = _whole(chosen, rows, "chosen")
-        _each_within(shown, 0, offered - 1, "chosen")
-        whole = Chunk(
-            user=judged.user,
-            time=judged.time,
-            chosen=shown,
-            reward=judged.reward,
-            propensity=judged.propensity,
-            arms=tables,
-            counts=offered,
-            decision=judged.decision,
-        )
+        rows, most, dim = whole.arms.shape
         size = max(1, CHUNK_NUMBERS // (most * dim))
 
         def chunks() -> Iterator[Chunk]:
@@ -184,43 +158,3 @@ class Log:
         """Yield users, contexts (n, dim) and rewards (n,) of what was shown, for `policy.fit`."""
         for chunk in self.chunks():
             yield chunk.user.tolist(), chunk.contexts, chunk.reward
-
-
-def _arms(arms: ArrayLike) -> FloatArray:
-    tables = as_floats(arms, "arms", largest=LARGEST_FEATURE)
-    if tables.ndim != 3 or 0 in tables.shape:
-        raise ShapeError(
-            f"arms have shape {tables.shape}, expected (rows, arms, features), none of them 0; "
-            "pass one table of offered arms per row, padded with zeros to equal length"
-        )
-    return tables
-
-
-def _cells(values: Any, rows: int, column: str) -> Cells:
-    array = values if isinstance(values, np.ndarray) else list(values)
-    if isinstance(array, np.ndarray) and array.ndim != 1:
-        raise ShapeError(f"{column} has shape {array.shape}, expected ({rows},)")
-    _check_length(len(array), rows, column)
-    return Cells(column, array)
-
-
-def _whole(values: ArrayLike, rows: int, column: str) -> Whole:
-    numbers = np.asarray(values)
-    if numbers.dtype.kind not in "iu":
-        raise KindError(f"{column} is an array of {numbers.dtype}, expected whole numbers")
-    if numbers.ndim != 1:
-        raise ShapeError(f"{column} has shape {numbers.shape}, expected ({rows},)")
-    _check_length(len(numbers), rows, column)
-    return numbers.astype(np.int64)
-
-
-def _check_length(length: int, rows: int, column: str) -> None:
-    if length != rows:
-        raise ShapeError(f"{column} has {length} rows, arms have {rows}; pass one entry per row")
-
-
-def _each_within(values: Whole, low: int, high: Whole, column: str) -> None:
-    for row in np.flatnonzero((values < low) | (values > high))[:1]:
-        raise OptionError(
-            f"row {row}, column {column!r}: got {values[row]}, expected {low} to {high[row]}"
-        )

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from dyclu.data.cells import Cells, Columns
 from dyclu.data.chunk import Whole
-from dyclu.data.lookups import tags
-from dyclu.data.tables import Table
+from dyclu.data.tables.cells import Cells, Columns
+from dyclu.data.tables.table import Table
+from dyclu.data.vectors.lookups import tags
 from dyclu.errors import OptionError
 from dyclu.validation import FloatArray
 

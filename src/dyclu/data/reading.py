@@ -8,17 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dyclu.data import fitting
-from dyclu.data.cells import Columns
-from dyclu.data.chunk import Chunk, Judge, Rows
+from dyclu.data.chunk import CHUNK_NUMBERS, Chunk, Judge, Rows
 from dyclu.data.features import Features
+from dyclu.data.fitting import fit_all
 from dyclu.data.offers import ALWAYS, Items, Offer, Valid, alone, offers_of
-from dyclu.data.tables import Table, as_table
+from dyclu.data.tables.cells import Columns
+from dyclu.data.tables.table import Table, as_table
 from dyclu.errors import OptionError
 from dyclu.validation import FloatArray, Ids
-
-CHUNK_NUMBERS = 1 << 21
-"""Features in one chunk: 2 million numbers take 16 MB."""
 
 
 class Vectoriser(Protocol):
@@ -74,7 +71,7 @@ class Reader:
         reader = self._with(features)
         if not isinstance(features, Features) or features.fitted:
             return reader
-        known = fitting.fit_all(
+        known = fit_all(
             features,
             context=lambda: self.table.batches(tuple(features.context)),
             arm=lambda: (self.items or self.table).batches(tuple(features.arm)),
@@ -132,16 +129,7 @@ class FittedReader:
             context = {name: batch[name].part(part) for name in self.features.context}
             arms = self.features.offered(encoded, offer.which[part], context)
             arms[np.arange(most) >= offer.counts[part, None]] = 0.0
-            yield Chunk(
-                user=rows.user[part],
-                time=None if rows.time is None else rows.time[part],
-                chosen=offer.chosen[part],
-                reward=rows.reward[part],
-                propensity=None if rows.propensity is None else rows.propensity[part],
-                arms=arms,
-                counts=offer.counts[part],
-                decision=None if rows.decision is None else rows.decision[part],
-            )
+            yield rows.part(part).with_arms(arms, offer.counts[part], offer.chosen[part])
 
 
 def _offers(reader: FittedReader) -> Callable[[Columns, Rows], tuple[Offer, Any]]:

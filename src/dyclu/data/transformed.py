@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dyclu.data.cells import Cells, Columns
+from dyclu.data.tables.cells import Cells, Columns
 from dyclu.errors import OptionError, ShapeError
 from dyclu.validation import LARGEST_FEATURE, FloatArray, Ids, as_floats
 
@@ -65,13 +65,15 @@ class Transformed:
         return self._made(columns).reshape(rows, most, self.dim)
 
     def _made(self, columns: dict[str, list[Any]]) -> FloatArray:
-        matrix = self._transformer.transform(self._frame(columns))
-        if not isinstance(matrix, np.ndarray) and not hasattr(matrix, "__array__"):
+        made = self._transformer.transform(self._frame(columns))
+        matrix = np.asarray(made)
+        if matrix.ndim == 0:
+            # What numpy cannot read, such as a sparse matrix, becomes a single object.
             raise OptionError(
-                f"the transformer returned a {type(matrix).__name__}, expected an array; "
+                f"the transformer returned a {type(made).__name__}, expected an array; "
                 "pass sparse_output=False, or sparse_threshold=0, where it is made"
             )
-        vectors = as_floats(np.asarray(matrix), "the transformer's matrix", largest=LARGEST_FEATURE)
+        vectors = as_floats(matrix, "the transformer's matrix", largest=LARGEST_FEATURE)
         if vectors.ndim != 2 or vectors.shape[1] != self.dim:
             raise ShapeError(
                 f"the transformer made a matrix of shape {vectors.shape}, expected "

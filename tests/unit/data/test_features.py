@@ -132,7 +132,7 @@ def test_vectors_of_arms_seen_before_are_the_same(shop: Features) -> None:
 
 
 def test_the_memo_of_arms_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyclu.data.memo.LARGEST_MEMO", 5)
+    monkeypatch.setattr("dyclu.data.vectors.memo.LARGEST_MEMO", 5)
     features = Features(arm={"n": Number(mean=0, scale=1)}, intercept=False)
     for n in range(9):
         assert features.vectors([{"n": n}, {"n": -n}]).tolist() == [[n], [-n]]
@@ -140,8 +140,8 @@ def test_the_memo_of_arms_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_memo_rests_while_arms_do_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyclu.data.memo.MISSES", 3)
-    monkeypatch.setattr("dyclu.data.memo.REST", 2)
+    monkeypatch.setattr("dyclu.data.vectors.memo.MISSES", 3)
+    monkeypatch.setattr("dyclu.data.vectors.memo.REST", 2)
     features = Features(arm={"n": Number(mean=0, scale=1)}, intercept=False)
     known = features._ready()._memo._known
     sizes = []
@@ -261,7 +261,7 @@ def test_fitting_in_batches_equals_fitting_at_once(monkeypatch: pytest.MonkeyPat
     frame = pd.DataFrame({"n": rng.normal(1e6, 1.0, 1000), "c": rng.choice(list("abc"), 1000)})
     declared = Features(arm={"n": "number", "c": "category"})
     at_once = declared.fit(frame)
-    monkeypatch.setattr("dyclu.data.tables.BATCH", 7)
+    monkeypatch.setattr("dyclu.data.tables.table.BATCH", 7)
     fitted = declared.fit(frame)
     column, exact = fitted.arm["n"], frame["n"].std(ddof=0)
     assert isinstance(column, Number)

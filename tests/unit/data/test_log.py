@@ -142,7 +142,7 @@ def test_long_logs_come_in_chunks_of_bounded_size(monkeypatch: pytest.MonkeyPatc
     chunks = list(Log.read(rows(), **ROLES).chunks())
     assert [len(chunk) for chunk in chunks] == [2, 1]
     np.testing.assert_array_equal(np.concatenate([one.arms for one in chunks]), at_once.arms)
-    monkeypatch.setattr("dyclu.data.tables.BATCH", 1)
+    monkeypatch.setattr("dyclu.data.tables.table.BATCH", 1)
     chunks = list(Log.read(rows(), **ROLES).chunks())
     assert [one.arms.shape[1] for one in chunks] == [2, 1, 3]
     assert np.concatenate([one.contexts for one in chunks]).tolist() == at_once.contexts.tolist()
@@ -204,7 +204,7 @@ def test_a_bad_row_is_refused_with_row_and_column_and_nothing_is_learnt(
     table = rows()
     spoil(table)
     # One row per batch, so that rows before the bad one have been learnt when it is found.
-    monkeypatch.setattr("dyclu.data.tables.BATCH", 1)
+    monkeypatch.setattr("dyclu.data.tables.table.BATCH", 1)
     for source in (table, pd.DataFrame(table)):
         if source is not table and "user is 7.0" in message:
             continue  # pandas would have made a float of the column anyway

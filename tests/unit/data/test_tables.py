@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dyclu.data import Features, Log, Number, tables
-from dyclu.data.tables import as_table
+from dyclu.data import Features, Log, Number
+from dyclu.data.tables.table import as_table, batches
 from dyclu.errors import FileError, KindError, MissingExtra, NumberError, OptionError
 
 COLUMNS: dict[str, list[Any]] = {
@@ -88,7 +88,7 @@ def test_every_kind_of_frame_gives_the_same_log(
     kind: str, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = read(as_dicts(COLUMNS))
-    monkeypatch.setattr("dyclu.data.tables.BATCH", batch)
+    monkeypatch.setattr("dyclu.data.tables.table.BATCH", batch)
     expect_same(read(FRAMES[kind](COLUMNS)), expected)
 
 
@@ -103,7 +103,7 @@ def test_files_give_the_same_log(
     frame = pl.DataFrame(plain)
     frame.write_csv(path) if suffix == "csv" else frame.write_parquet(path)
     if library == "polars":
-        monkeypatch.setattr("dyclu.data.files.LIBRARIES", ("polars",))
+        monkeypatch.setattr("dyclu.data.tables.files.LIBRARIES", ("polars",))
     log = read(path)
     expect_same(log, expected)
     expect_same(read(str(path)), expected)
@@ -123,7 +123,7 @@ def test_a_large_csv_file_is_read_in_chunks_of_bounded_size(
 ) -> None:
     path = tmp_path / "log.csv"
     path.write_text("who,y,x\n" + "".join(f"u{i},0,{i}.5\n" for i in range(20_000)))
-    monkeypatch.setattr("dyclu.data.files.BLOCK", 1 << 14)
+    monkeypatch.setattr("dyclu.data.tables.files.BLOCK", 1 << 14)
     features = Features(arm={"x": Number(mean=0, scale=1e4)}, intercept=False)
     log = Log.read(path, user="who", reward="y", features=features)
     chunks = list(log.chunks())
@@ -141,7 +141,7 @@ def test_a_text_late_in_a_column_of_numbers_is_refused(
     lines = [f"u{i},0,{i}.5\n" for i in range(20_000)]
     lines[15_000] = "u15000,0,cheap\n"
     path.write_text("who,y,x\n" + "".join(lines))
-    monkeypatch.setattr("dyclu.data.files.BLOCK", 1 << 14)
+    monkeypatch.setattr("dyclu.data.tables.files.BLOCK", 1 << 14)
     features = Features(arm={"x": Number(mean=0, scale=1)})
     log = Log.read(path, user="who", reward="y", features=features)
     with pytest.raises(KindError, match="row 15000, column 'x': got 'cheap'"):
@@ -185,9 +185,9 @@ def test_frames_need_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_batches_name_their_rows_from_the_start_of_the_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dyclu.data.tables.BATCH", 2)
+    monkeypatch.setattr("dyclu.data.tables.table.BATCH", 2)
     frame = pl.DataFrame({"x": [1.0, 2.0, 3.0, float("inf")]})
-    batches = [columns["x"] for _, columns in tables.batches(frame, ["x"])]
-    assert batches[0].floats().tolist() == [1.0, 2.0]
+    parts = [columns["x"] for _, columns in batches(frame, ["x"])]
+    assert parts[0].floats().tolist() == [1.0, 2.0]
     with pytest.raises(NumberError, match="row 3, column 'x': got inf"):
-        batches[1].floats()
+        parts[1].floats()

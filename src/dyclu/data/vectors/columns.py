@@ -7,14 +7,11 @@ of the same type, so that it can also be written by hand.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-
-from dyclu.data.suggestions import nearest
+from dyclu.data.tables.labels import Label, as_label
 from dyclu.errors import KindError, OptionError
 from dyclu.validation import LARGEST, as_positive, as_whole, as_within
 
@@ -25,36 +22,6 @@ MOST_VALUES = 50
 
 LARGEST_CLIP = 1e6
 """Features beyond this are refused by policies."""
-
-Label = str
-
-
-def as_label(value: Any) -> Label:
-    """Return the text by which a value of a category is known; 1, 1.0, True and "1" are the same.
-
-    A column of whole numbers becomes one of floats in some data frames as soon as a value is
-    missing, and text in a CSV file. It must stay the same category.
-
-    >>> as_label("jazz"), as_label(1.0), as_label(True), as_label(2.5)
-    ('jazz', '1', '1', '2.5')
-    """
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, bool | np.bool_ | int | np.integer):
-        return str(int(value))
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        return str(int(number)) if number.is_integer() else repr(number)
-    raise KindError(f"got {value!r} ({type(value).__name__}), expected a str or a number")
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether a value stands for a missing one: None, NaN, or a data frame's own mark."""
-    if value is None:
-        return True
-    if isinstance(value, float | np.floating):
-        return math.isnan(value)
-    return type(value).__name__ in ("NAType", "NaTType")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,53 +157,6 @@ class Text:
 
 
 Column = Number | Category | Text
-_Any = TypeVar("_Any", Number, Category, Text)
-KINDS: Mapping[str, Callable[..., Column]] = {"number": Number, "category": Category, "text": Text}
-
-
-def column_of(spec: object, name: str) -> Column:
-    """Return a column from ``"number"``, from ``{"kind": "number", ...}`` or as it is.
-
-    >>> column_of({"kind": "category", "values": ["jazz", "rock"]}, "genre").values
-    ('jazz', 'rock')
-    """
-    if isinstance(spec, Number | Category | Text):
-        return spec
-    if isinstance(spec, str):
-        spec = {"kind": spec}
-    if not isinstance(spec, Mapping) or not isinstance(spec.get("kind"), str):
-        raise KindError(
-            f"column {name!r} is {spec!r}, expected one of {', '.join(KINDS)}, or a table "
-            "with a 'kind'"
-        )
-    options = {key: value for key, value in spec.items() if key != "kind"}
-    kind = KINDS.get(spec["kind"])
-    if kind is None:
-        hint = nearest(spec["kind"], KINDS)
-        raise OptionError(f"column {name!r} has kind {spec['kind']!r}, expected {hint}")
-    return _made(kind, options, name)
-
-
-def declared(column: Column) -> dict[str, Any]:
-    """Return a column as JSON can hold it; `column_of` reads it back."""
-    kind = next(name for name, one in KINDS.items() if one is type(column))
-    options = {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in asdict(column).items()
-    }
-    return {"kind": kind, **options}
-
-
-def _made(kind: Callable[..., Column], options: Mapping[str, Any], name: str) -> Column:
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    for option in options:
-        if option not in known:
-            hint = nearest(option, known)
-            raise OptionError(f"column {name!r} has an option {option!r}, expected {hint}")
-    try:
-        return kind(**options)
-    except (KindError, OptionError) as error:
-        raise type(error)(f"column {name!r}: {error}") from None
 
 
 def _vocabulary(column: Category | Text) -> tuple[Label, ...]:

@@ -12,9 +12,9 @@ from importlib import import_module
 from os import PathLike
 from typing import Any
 
-from dyclu.data.cells import Cells, Columns
-from dyclu.data.files import open_file
-from dyclu.data.suggestions import nearest
+from dyclu.data.tables.cells import Cells, Columns
+from dyclu.data.tables.files import open_file
+from dyclu.data.tables.suggestions import nearest
 from dyclu.errors import KindError, MissingExtra, OptionError
 
 BATCH = 8192

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dyclu.data.columns import Column, column_of, declared
-from dyclu.data.suggestions import nearest
+from dyclu.data.tables.suggestions import nearest
+from dyclu.data.vectors.columns import Column
+from dyclu.data.vectors.kinds import column_of, declared
 from dyclu.errors import KindError, OptionError
 from dyclu.validation import as_whole
 

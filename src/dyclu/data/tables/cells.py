@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dyclu.data.columns import as_label, is_missing
-from dyclu.data.suggestions import nearest
+from dyclu.data.tables.labels import as_label, is_missing
+from dyclu.data.tables.suggestions import nearest
 from dyclu.errors import DycluError, KindError, NumberError, OptionError
 from dyclu.validation import LARGEST, FloatArray
 

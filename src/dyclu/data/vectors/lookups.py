@@ -8,8 +8,9 @@ from zlib import crc32
 
 import numpy as np
 
-from dyclu.data.cells import Cells
-from dyclu.data.columns import Category, Label, Text, as_label, is_missing
+from dyclu.data.tables.cells import Cells
+from dyclu.data.tables.labels import Label, as_label, is_missing
+from dyclu.data.vectors.columns import Category, Text
 from dyclu.errors import DycluError, KindError
 
 NOWHERE = -1

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyclu.data.cells import Columns
-from dyclu.data.declaration import Declaration
-from dyclu.data.layout import Layout
-from dyclu.data.memo import Memo
+from dyclu.data.tables.cells import Columns
+from dyclu.data.vectors.declaration import Declaration
+from dyclu.data.vectors.layout import Layout
+from dyclu.data.vectors.memo import Memo
 from dyclu.errors import ShapeError
 from dyclu.validation import FloatArray, Ids, as_floats
 

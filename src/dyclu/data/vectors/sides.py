@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyclu.data.cells import Cells, Columns, pick
-from dyclu.data.columns import Category, Column, Number, Text
-from dyclu.data.lookups import HashLookup, Lookup, TagLookup
-from dyclu.data.memo import values_of
-from dyclu.data.suggestions import nearest
+from dyclu.data.tables.cells import Cells, Columns, pick
+from dyclu.data.tables.suggestions import nearest
+from dyclu.data.vectors.columns import Category, Column, Number, Text
+from dyclu.data.vectors.lookups import HashLookup, Lookup, TagLookup
+from dyclu.data.vectors.memo import values_of
 from dyclu.errors import KindError, NumberError, OptionError
 from dyclu.validation import LARGEST, FloatArray
 

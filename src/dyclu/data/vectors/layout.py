@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dyclu.data.columns import Column
-from dyclu.data.sides import Side
+from dyclu.data.vectors.columns import Column
+from dyclu.data.vectors.sides import Side
 from dyclu.validation import FloatArray, Ids
 
 AND = " & "
