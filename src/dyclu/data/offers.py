@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dyclu.data.chunk import Whole
-from dyclu.data.tables.cells import Cells, Columns
+from dyclu.data.tables.cells import Cells, Columns, as_id
 from dyclu.data.tables.table import Table
 from dyclu.data.vectors.lookups import tags
 from dyclu.errors import OptionError
@@ -114,20 +114,31 @@ def _listed(items: Items, separator: str) -> Find:
 
     def read(shown: Cells, offered: Cells | None, time: FloatArray | None) -> Offer:
         assert offered is not None
-        lists = offered.each(lambda value: list(tags(value, separator)))
-        counts = np.array([len(one) for one in lists], dtype=np.int64)
+        lists = offered.listed()
+        if not {list, tuple}.issuperset(map(type, lists)):
+            lists = offered.each(lambda value: list(tags(value, separator)))
+        counts = np.fromiter(map(len, lists), np.int64, len(lists))
         owners = np.repeat(np.arange(len(lists)), counts)
-        flat = list(chain.from_iterable(lists))
-        for place, id in enumerate(flat):
+        return _offer(items, shown, _places(items, offered, lists), owners, counts)
+
+    return read
+
+
+def _places(items: Items, offered: Cells, lists: list[list[Any]]) -> Whole:
+    """Return the places of all offered items, one row after the other."""
+    flat = list(chain.from_iterable(lists))
+    try:
+        return np.fromiter(map(items.places.__getitem__, flat), np.int64, len(flat))
+    except (KeyError, TypeError):
+        cells = Cells(offered.column, lists, offered.first)
+        labels = cells.each(lambda ids: [as_id(id) for id in ids])
+    for row, ids in enumerate(labels):
+        for id in ids:
             if id not in items.places:
-                row = int(owners[place])
                 raise offered.wrong(
                     OptionError, row, repr(id), "ids of items", "add it to the items"
                 )
-        places = np.fromiter(map(items.places.__getitem__, flat), np.int64, len(flat))
-        return _offer(items, shown, places, owners, counts)
-
-    return read
+    return np.array([items.places[id] for ids in labels for id in ids], dtype=np.int64)
 
 
 def _valid(items: Items) -> Find:

@@ -195,6 +195,9 @@ def put(row: int, column: str, value: Any) -> Spoil:
         (put(1, "item", "a"), OptionError, "row 1, column 'item': got 'a', expected one of the ar"),
         (put(1, "candidates", []), OptionError, "row 1, column 'item': got 'c', expected one of"),
         (put(1, "candidates", ["c", "y"]), OptionError, "row 1, column 'candidates': got 'y'"),
+        (put(1, "candidates", ["c", None]), KindError, "row 1, column 'candidates': got no value"),
+        (put(1, "candidates", ["c", ["c"]]), KindError, "row 1, column 'candidates': got"),
+        (put(1, "candidates", "c|y"), OptionError, "row 1, column 'candidates': got 'y'"),
         (put(1, "candidates", 5), KindError, "row 1, column 'candidates': got 5"),
     ],
 )  # fmt: skip

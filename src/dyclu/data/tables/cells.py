@@ -94,7 +94,7 @@ class Cells:
 
     def labels(self) -> list[str]:
         """Return ids as labels, none of which may be missing."""
-        return self.each(_as_id)
+        return self.each(as_id)
 
     def wrong(
         self, error: type[DycluError], row: int, got: str, expected: str, todo: str = ""
@@ -131,7 +131,8 @@ def pick(columns: Columns, names: tuple[str, ...], where: str) -> list[Cells]:
     return [columns[name] for name in names]
 
 
-def _as_id(value: Any) -> str:
+def as_id(value: Any) -> str:
+    """Return an id as a label; it may not be missing."""
     if is_missing(value):
         raise KindError("got no value, expected an id")
     return as_label(value)

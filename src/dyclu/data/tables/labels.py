@@ -33,8 +33,8 @@ def as_label(value: Any) -> Label:
 
 def is_missing(value: Any) -> bool:
     """Return whether a value stands for a missing one: None, NaN, or a data frame's own mark."""
-    if value is None:
-        return True
+    if value is None or isinstance(value, str):
+        return value is None
     if isinstance(value, float | np.floating):
         return math.isnan(value)
     return type(value).__name__ in ("NAType", "NaTType")
