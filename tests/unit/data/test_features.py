@@ -366,6 +366,18 @@ def test_a_policy_and_its_features_share_one_file(shop: Features, tmp_path: Path
         Features.load(tmp_path / "alone")
 
 
+def test_arrays_of_a_policy_and_of_its_features_are_kept_apart(
+    reduced: tuple[Features, pd.DataFrame], tmp_path: Path
+) -> None:
+    features, frame = reduced
+    policy = dyclu.LinUCB(features.dim)
+    policy.learn("ana", features.matrix(frame)[0], 1.0)
+    policy.save(tmp_path / "both", features=features)
+    assert Features.load(tmp_path / "both") == features
+    arms = features.matrix(frame)[:5]
+    assert dyclu.load(tmp_path / "both").decide("ana", arms) == policy.decide("ana", arms)
+
+
 def test_a_policy_is_not_saved_with_features_of_another_dim(shop: Features, tmp_path: Path) -> None:
     with pytest.raises(ShapeError, match=f"vectors of {shop.dim} numbers"):
         dyclu.LinUCB(3).save(tmp_path / "shop", features=shop)

@@ -217,6 +217,14 @@ def test_a_bad_row_is_refused_with_row_and_column_and_nothing_is_learnt(
         assert policy.users == ()
 
 
+def test_an_arm_that_was_not_offered_is_refused_beside_longer_offers() -> None:
+    table = rows()
+    # "a" is the first item, as which shorter offers are padded.
+    table[1]["item"] = "a"
+    with pytest.raises(OptionError, match="row 1, column 'item': got 'a', expected one of the ar"):
+        list(Log.read(table, **ROLES).chunks())
+
+
 def test_users_as_floats_are_refused_from_a_frame() -> None:
     frame = pd.DataFrame(
         [row | {"who": who} for row, who in zip(rows(), (1, 2, None), strict=True)]
