@@ -11,22 +11,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import cycle
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 import dyclu
-from benchmarks.timing import WARM_UPS, interleaved
+from benchmarks.timing import no_collection
 
 ARMS, NUMBERS, CATEGORIES, VALUES = 10, 12, 8, 5
 LETTERS = tuple("abcdefgh")
-CALLS, SLICES, REPETITIONS = 50, 20, 5
-TIMES = CALLS * SLICES * (REPETITIONS + WARM_UPS)
+CALLS = 3000
 ROWS = 200_000
+
+Prepare = Callable[[], Any]
+"""Makes the argument of a call, outside of its time."""
 
 
 def product(rng: np.random.Generator, count: int) -> list[dict[str, Any]]:
@@ -46,18 +47,15 @@ def twenty_columns(intercept: bool = True) -> dyclu.Features:
     return dyclu.Features(arm=numbers | categories, intercept=intercept)
 
 
-def decoded(arms: list[dict[str, Any]], times: int) -> list[list[dict[str, Any]]]:
-    """Return the same arms, as new objects each time."""
-    text = json.dumps(arms)
-    return [json.loads(text) for _ in range(times)]
+def decoded(arms: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the same arms as new objects, as a request brings them."""
+    made: list[dict[str, Any]] = json.loads(json.dumps(arms))
+    return made
 
 
-def decoded_anew(rng: np.random.Generator, times: int) -> list[list[dict[str, Any]]]:
-    """Return arms of which one number is another one each time."""
-    return [
-        [arm | {"n0": float(rng.normal())} for arm in arms]
-        for arms in decoded(product(rng, ARMS), times)
-    ]
+def anew(arms: list[dict[str, Any]], rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Return arms of which one number is another one than ever before."""
+    return decoded([arm | {"n0": float(rng.normal())} for arm in arms])
 
 
 def taught(policy: Any, rng: np.random.Generator) -> Any:
@@ -71,28 +69,34 @@ def taught(policy: Any, rng: np.random.Generator) -> Any:
 def decision_costs() -> dict[str, float]:
     """Return microseconds per call: features of one decision, and decisions with these vectors."""
     rng, features = np.random.default_rng(0), twenty_columns()
-    arms = product(rng, ARMS)
-    vectors = features.vectors(arms)
-    items = features.catalogue([{"id": i} | arm for i, arm in enumerate(arms)], id="id")
-    again, new = cycle(decoded(arms, CALLS)), iter(decoded_anew(rng, TIMES))
-    calls: dict[str, Callable[[], object]] = {
-        "features of arms seen before": lambda: features.vectors(next(again)),
-        "features of arms never seen": lambda: features.vectors(next(new)),
-        "features of a catalogue's ids": partial(items.vectors, list(range(ARMS))),
+    arms, ids = product(rng, ARMS), list(range(ARMS))
+    catalogue = features.catalogue(
+        [arm | {"id": i} for i, arm in zip(ids, arms, strict=True)], id="id"
+    )
+    # Features of their own: arms that never come back would make the other memo rest.
+    others, vectors = twenty_columns(), features.vectors(arms)
+    calls: dict[str, tuple[Prepare, Callable[[Any], object]]] = {
+        "features of arms seen before": (partial(decoded, arms), features.vectors),
+        "features of arms never seen": (partial(anew, arms, rng), others.vectors),
+        "features of a catalogue's ids": (ids.copy, catalogue.vectors),
     }
     for policy in (dyclu.LinUCB(features.dim), dyclu.Atlas(features.dim)):
-        name = f"decision of {type(policy).__name__}"
-        calls[name] = partial(taught(policy, rng).decide, 3, vectors)
+        decide = partial(taught(policy, rng).decide, 3)
+        calls[f"decision of {type(policy).__name__}"] = (vectors.copy, decide)
+    return medians(calls)
 
-    def repeat(call: Callable[[], object]) -> None:
+
+def medians(calls: Mapping[str, tuple[Prepare, Callable[[Any], object]]]) -> dict[str, float]:
+    """Return the median time of each call in microseconds; the calls take turns."""
+    spent: dict[str, list[float]] = {name: [] for name in calls}
+    with no_collection():
         for _ in range(CALLS):
-            call()
-
-    steps = {name: [partial(repeat, call)] * SLICES for name, call in calls.items()}
-    spent = interleaved(
-        {name: partial(list, some) for name, some in steps.items()}, repetitions=REPETITIONS
-    )
-    return {name: 1e6 * median(runs) / (CALLS * SLICES) for name, runs in spent.items()}
+            for name, (prepare, call) in calls.items():
+                argument = prepare()
+                start = time.perf_counter()
+                call(argument)
+                spent[name].append(time.perf_counter() - start)
+    return {name: 1e6 * median(times) for name, times in spent.items()}
 
 
 def table(rng: np.random.Generator, rows: int) -> dict[str, Any]:

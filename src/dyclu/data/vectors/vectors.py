@@ -16,6 +16,9 @@ from dyclu.errors import ShapeError
 from dyclu.validation import FloatArray, Ids, as_floats
 
 INTERCEPT = "intercept"
+NO_CONTEXT = np.zeros((1, 0))
+"""The block of a context without columns."""
+
 Row = Mapping[str, Any]
 
 
@@ -94,7 +97,7 @@ class Vectors:
 
     def _remembered(self, arms: Sequence[Row]) -> FloatArray:
         block = self._layout.arm.of_rows(arms)
-        return self.in_context(block, None) if self._alone else block
+        return self._finished(self._layout.joined(block, NO_CONTEXT)) if self._alone else block
 
     def _finished(self, raw: FloatArray) -> FloatArray:
         """Return vectors of raw features: reduced, with the intercept."""
