@@ -246,6 +246,7 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
 class History(Protocol):
     """Observations in order of time, to start from; `dyclu.Log` is one."""
 

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from dyclu.data.arrays import chunk_of
 from dyclu.data.chunk import CHUNK_NUMBERS, Chunk
 from dyclu.data.offers import Valid
-from dyclu.data.reading import Reader, Vectoriser
+from dyclu.data.reading import Encoder, Reader, Vectoriser
+from dyclu.errors import KindError
 from dyclu.validation import FloatArray
 
 __all__ = ["Chunk", "Log"]
@@ -109,6 +110,10 @@ class Log:
         >>> [chunk.arms.tolist() for chunk in log.chunks()]
         [[[[1.0, -1.0], [1.0, 1.0]]]]
         """
+        if not isinstance(features, Encoder):
+            raise KindError(
+                f"features are {features!r}, expected dyclu.Features, or what stands in their place"
+            )
         roles = {"user": user, "reward": reward, "arm": arm, "time": time}
         roles |= {"propensity": propensity, "decision": decision}
         named = {role: column for role, column in roles.items() if column is not None}

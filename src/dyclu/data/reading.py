@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,7 +18,20 @@ from dyclu.errors import OptionError
 from dyclu.validation import FloatArray, Ids
 
 
-class Vectoriser(Protocol):
+@runtime_checkable
+class Encoder(Protocol):
+    """The methods of a `Vectoriser`; features that are not fitted have them, too."""
+
+    def encode(self, arms: Columns, count: int) -> Any:
+        """Return arms in a form that `offered` takes."""
+        ...
+
+    def offered(self, encoded: Any, which: Ids, context: Columns) -> FloatArray:
+        """Return vectors of encoded arms, `which` (rows, K), in the contexts of rows."""
+        ...
+
+
+class Vectoriser(Encoder, Protocol):
     """What makes vectors of columns: `Features`, or what stands in their place."""
 
     @property
@@ -34,14 +47,6 @@ class Vectoriser(Protocol):
     @property
     def context(self) -> Mapping[str, Any]:
         """Columns of the context."""
-        ...
-
-    def encode(self, arms: Columns, count: int) -> Any:
-        """Return arms in a form that `offered` takes."""
-        ...
-
-    def offered(self, encoded: Any, which: Ids, context: Columns) -> FloatArray:
-        """Return vectors of encoded arms, `which` (rows, K), in the contexts of rows."""
         ...
 
 

@@ -174,6 +174,17 @@ def test_a_csv_file_without_rows_is_an_empty_log(tmp_path: Path) -> None:
         list(log.chunks())
 
 
+def test_two_columns_of_one_name_are_refused() -> None:
+    frame = pd.DataFrame([[1, 2]], columns=["x", "x"])
+    with pytest.raises(OptionError, match="the log has two columns of one name"):
+        as_table(frame, what="the log")
+
+
+def test_columns_whose_names_are_numbers_are_listed_in_messages() -> None:
+    with pytest.raises(OptionError, match="has no column 'x', expected one of '0', '1'"):
+        list(batches(pd.DataFrame([[1, 2]]), ["x"]))
+
+
 def test_frames_need_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "narwhals", None)
     with pytest.raises(MissingExtra, match=r"pip install 'dyclu\[data\]'"):

@@ -12,7 +12,7 @@ import pytest
 import dyclu
 from dyclu import policies
 from dyclu.data import Log
-from dyclu.errors import NumberError, ShapeError
+from dyclu.errors import KindError, NumberError, ShapeError
 from dyclu.validation import FloatArray
 
 DIM = 3
@@ -82,6 +82,12 @@ def test_an_error_while_fitting_changes_nothing(
 def test_a_log_of_another_dim_is_refused() -> None:
     with pytest.raises(ShapeError, match="the log has 3 features, this policy was built for 2"):
         dyclu.LinUCB(2).fit(Log.of_arrays(**observations()))
+
+
+def test_what_is_no_log_is_refused() -> None:
+    rows: Any = [("ana", [1.0, 0.0, 0.0], 1.0)]
+    with pytest.raises(KindError, match=r"the log is list, expected a dyclu\.Log"):
+        dyclu.LinUCB(DIM).fit(rows)
 
 
 def test_policies_that_are_told_the_truth_can_be_fitted() -> None:

@@ -82,7 +82,13 @@ class Cells:
         With `missing`, a time that is missing is NaN; otherwise it is an error.
         """
         cells = Cells(self.column, _as_seconds(self.values), self.first, self.what)
-        return cells.floats() if missing else cells.complete_floats()
+        try:
+            return cells.floats() if missing else cells.complete_floats()
+        except KindError as error:
+            place, _, _ = str(error).partition(", expected")
+            raise KindError(
+                f"{place}, expected seconds or a date; convert the column to dates first"
+            ) from None
 
     def each(self, read: Callable[[Any], Any]) -> list[Any]:
         """Return `read` of every value; its error is raised with row and column."""

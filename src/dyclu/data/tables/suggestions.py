@@ -9,7 +9,7 @@ SHOWN = 12
 """Names listed in a message at most."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[object]) -> str:
     """Return which names are expected, the most similar one first.
 
     >>> nearest("categry", ["price", "category"])
@@ -17,7 +17,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("x", [])
     'nothing'
     """
-    names = list(known)
+    names = list(map(str, known))
     if not names:
         return "nothing"
     close = get_close_matches(str(name), names, n=1)

@@ -110,13 +110,16 @@ def _of_frame(source: Any, what: str) -> Table:
     nw = narwhals()
     try:
         frame = nw.from_native(source)
+        names = tuple(frame.collect_schema().names())
+    except nw.exceptions.DuplicateError as error:
+        raise OptionError(f"{what} has two columns of one name ({error}); rename one") from None
     except TypeError:
         raise KindError(
             f"{what} is {type(source).__name__}, expected a data frame, a DuckDB relation, a list "
             "of dicts, or the path of a CSV or Parquet file"
         ) from None
     if isinstance(frame, nw.LazyFrame):
-        return _of_lazy(source, tuple(frame.collect_schema().names()), what)
+        return _of_lazy(source, names, what)
 
     def parts(wanted: list[str]) -> Iterator[tuple[int, Part]]:
         chosen = frame.select(wanted)
@@ -124,7 +127,7 @@ def _of_frame(source: Any, what: str) -> Table:
             some = chosen[start : start + BATCH]
             yield min(BATCH, len(frame) - start), some.__getitem__
 
-    return Table(what, tuple(frame.columns), len(frame), parts)
+    return Table(what, names, len(frame), parts)
 
 
 def _of_lazy(source: Any, names: tuple[str, ...], what: str) -> Table:

@@ -17,7 +17,7 @@ from typing import Any, Self
 from numpy.typing import ArrayLike, NDArray
 
 from dyclu.core.noise import Noise
-from dyclu.errors import OlderFile, ShapeError
+from dyclu.errors import KindError, OlderFile, ShapeError
 from dyclu.policies.common.batches import Decisions, Outcomes
 from dyclu.policies.common.plain import WithoutChecks
 from dyclu.policy import Decision, History, Named, Outcome
@@ -97,6 +97,11 @@ class PolicyBase(WithoutChecks, ABC):
         >>> sorted(dyclu.LinUCB(2).fit(log).users)
         ['ana', 'ben']
         """
+        if not isinstance(log, History):
+            raise KindError(
+                f"the log is {type(log).__name__}, expected a dyclu.Log; "
+                "use dyclu.Log.read or dyclu.Log.of_arrays"
+            )
         if log.dim != self.dim:
             raise ShapeError(
                 f"the log has {log.dim} features, this policy was built for {self.dim}; "
