@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,19 @@ def test_equal_ids_of_categories_are_equal_whatever_their_type() -> None:
     same: list[Any] = ["1", 1, 1.0, True, np.int64(1), np.float64(1), np.bool_(True)]
     for one in same:
         assert features.vectors([{"c": one}]).tolist() == [[1.0, 0.0, 0.0]]
+
+
+def test_numbers_of_any_type_are_read_alike_from_dicts_and_tables() -> None:
+    features = Features(arm={"n": Number(mean=0, scale=1)}, intercept=False)
+    numbers: list[Any] = [2, 2.0, Decimal("2"), Fraction(2), np.float32(2), np.int8(2), np.array(2)]
+    for number in numbers:
+        assert features.vectors([{"n": number}]).tolist() == [[2.0]]
+        assert features.matrix([{"n": number}]).tolist() == [[2.0]]
+    others: list[Any] = ["2", np.str_("2"), b"2", 2j, [2], np.array([2, 3]), object()]
+    for other in others:
+        for read in (features.vectors, features.matrix):
+            with pytest.raises(KindError, match="0, column 'n': got"):
+                read([{"n": other}])
 
 
 def test_hashed_values_have_one_of_a_given_number_of_features() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -119,11 +119,13 @@ class Cells:
     def _number(self, row: int, value: Any) -> float:
         if is_missing(value):
             return np.nan
-        if isinstance(value, bool | np.bool_ | int | np.integer | float | np.floating):
+        if isinstance(value, SupportsFloat) and not isinstance(value, str):
             try:
                 return float(value)
             except OverflowError:
                 raise self.wrong(NumberError, row, "a huge number", "a finite number") from None
+            except (TypeError, ValueError):
+                pass
         got = f"{value!r} ({type(value).__name__})"
         todo = "convert it with float(), or declare the column as a category"
         raise self.wrong(KindError, row, got, "a number", todo)
