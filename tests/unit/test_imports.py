@@ -14,7 +14,7 @@ import dyclu
 
 SOURCE = Path(dyclu.__file__).parent
 
-EDGES = {"cli.py", "client.py", "service", "sim"}
+EDGES = {"cli.py", "client.py", "data", "service", "sim"}
 """Files and folders that may import packages beside numpy and scipy."""
 
 FILES = sorted(
@@ -35,7 +35,12 @@ NOT_LOADED = (
     "sqlite3",
     "starlette",
     "granian",
+    "narwhals",
+    "pandas",
+    "polars",
+    "pyarrow",
     "dyclu.client",
+    "dyclu.data",
     "dyclu.service",
     "dyclu.sim",
     "dyclu.cli",
@@ -48,6 +53,17 @@ def test_importing_dyclu_loads_no_module_that_is_only_sometimes_needed() -> None
     code = f"import sys, dyclu; print([name for name in {NOT_LOADED!r} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_names_of_the_room_of_data_are_imported_at_their_first_use() -> None:
+    code = (
+        "import sys, dyclu; assert 'dyclu.data' not in sys.modules; dyclu.data.Valid; dyclu.Log; "
+        "dyclu.Features; print([name for name in ('narwhals', 'pandas') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+    with pytest.raises(AttributeError, match="no attribute 'Feature'"):
+        dyclu.Feature  # noqa: B018
 
 
 def imported(file: Path) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""Tables from anywhere, read in batches of columns; no other room of data is known here."""

@@ -1,0 +1,1 @@
+"""From declared columns to vectors: what is declared, fitted, laid out and computed."""
