@@ -17,6 +17,9 @@ from dyclu.validation import FloatArray
 REPLICATES = 1_000
 """Resamples of the bootstrap: the 2.5 % quantile is the 25th smallest of them."""
 
+LEAST_GROUPS = 10
+"""With fewer groups the bootstrap gives no bounds."""
+
 _BLOCK_NUMBERS = 1 << 21
 
 
@@ -97,7 +100,8 @@ class Ratios:
     ) -> Interval:
         """Return the studentised bootstrap interval over groups, Eq. (E10).
 
-        It is unbounded if too many resamples have no spread, or none of the rows that matter.
+        It is unbounded with fewer than `LEAST_GROUPS` groups, and if too many resamples have no
+        spread, or none of the rows that matter.
 
         >>> clicks, shown = np.array([1.0, 0.0, 2.0, 1.0] * 25), np.array([4.0, 3.0, 5.0, 4.0] * 25)
         >>> found = Ratios.single(clicks, shown).bootstrap()
@@ -105,7 +109,7 @@ class Ratios:
         True
         """
         value, error = self.value, self.error
-        if not error > 0:
+        if len(self.num) < LEAST_GROUPS or not error > 0:
             return UNBOUNDED
         tails = (1 - level) / 2, (1 + level) / 2
         drawn = np.concatenate([self._studentised(c) for c in _resamples(self, replicates, seed)])
