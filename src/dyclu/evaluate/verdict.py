@@ -50,7 +50,7 @@ def _problems(overlap: Overlap, estimate: Estimate) -> Iterator[str]:
         )
     elif overlap.heaviest > MOST_HEAVIEST:
         yield f"one row has {overlap.heaviest:.0%} of all weight"
-    if not estimate.interval.bounded:
+    if overlap.users >= LEAST_USERS and not estimate.interval.bounded:
         yield "too few different rewards where the policy agrees with the log"
 
 
