@@ -1,5 +1,7 @@
 """Bandits for a population of users who resemble each other and change."""
 
+from typing import TYPE_CHECKING, Any
+
 from dyclu import errors, policies
 from dyclu.core.evidence import resemblance
 from dyclu.core.homogeneity import Evidence, homogeneity
@@ -10,6 +12,9 @@ from dyclu.policies import Atlas, DyClu, LinUCB, Uniform, load
 from dyclu.policies.common.batches import Decisions, Outcomes
 from dyclu.policy import Decision, Outcome, Policy
 
+if TYPE_CHECKING:
+    from dyclu.data import Features, Log
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -19,7 +24,9 @@ __all__ = [
     "DyClu",
     "DycluError",
     "Evidence",
+    "Features",
     "LinUCB",
+    "Log",
     "Noise",
     "Outcome",
     "Outcomes",
@@ -32,3 +39,14 @@ __all__ = [
     "policies",
     "resemblance",
 ]
+
+_LATER = {"Features": "dyclu.data", "Log": "dyclu.data"}
+"""Names that are imported at their first use, because not everybody needs them."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'dyclu' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LATER[name]), name)

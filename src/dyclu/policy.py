@@ -8,7 +8,7 @@ and reports; no policy reads them.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Protocol, runtime_checkable
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from dyclu import kernels
 from dyclu.core.ridge import Scores
+from dyclu.storage import Saved
 from dyclu.validation import FloatArray, Ids, User
 
 TIE = 1e-9
@@ -242,6 +243,32 @@ class Policy(Protocol):
 
     def forget(self, user: Hashable) -> None:
         """Remove what is kept of this user alone; unknown users are ignored."""
+        ...
+
+
+class History(Protocol):
+    """Observations in order of time, to start from; `dyclu.Log` is one."""
+
+    @property
+    def dim(self) -> int:
+        """Number of features of a context."""
+        ...
+
+    def observations(self) -> Iterator[tuple[Sequence[Hashable], FloatArray, FloatArray]]:
+        """Yield users, contexts (n, dim) and rewards (n,), some rows at a time."""
+        ...
+
+
+class Named(Protocol):
+    """Names of features that can be saved with a policy; `dyclu.Features` is one."""
+
+    @property
+    def dim(self) -> int:
+        """Number of features of a vector."""
+        ...
+
+    def dump(self) -> Saved:
+        """Return what is written."""
         ...
 
 

@@ -20,9 +20,9 @@ import math
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
@@ -53,12 +53,15 @@ class Saved:
         The part of its state that is stored as JSON.
     arrays : dict of str to array
         The part of its state that is stored as arrays.
+    beside : dict of str to Saved
+        What is stored in the same file and is not the policy's, such as its features.
     """
 
     kind: str
     options: dict[str, Any]
     state: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
+    beside: Mapping[str, Saved] = field(default_factory=dict)
 
 
 def write(path: str | os.PathLike[str], saved: Saved) -> None:
@@ -102,20 +105,29 @@ def damaged_on_error(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def _encoded(saved: Saved) -> Iterator[bytes | memoryview]:
     """Yield the contents of the file in pieces, so that a large policy is not copied."""
-    arrays = {name: _portable(array) for name, array in saved.arrays.items()}
-    header = {
-        "kind": saved.kind,
-        "options": saved.options,
-        "state": saved.state,
-        "arrays": [[name, array.dtype.str, array.shape] for name, array in arrays.items()],
-    }
-    lines = b"%s %d\n%s\n" % (FORMAT, VERSION, json.dumps(header).encode())
+    arrays: list[NDArray[Any]] = []
+    lines = b"%s %d\n%s\n" % (FORMAT, VERSION, json.dumps(_header(saved, arrays)).encode())
     digest = hashlib.sha256()
-    pieces: list[bytes | memoryview] = [lines, *map(_bytes, arrays.values())]
+    pieces: list[bytes | memoryview] = [lines, *map(_bytes, arrays)]
     for piece in pieces:
         digest.update(piece)
         yield piece
     yield digest.digest()
+
+
+def _header(saved: Saved, arrays: list[NDArray[Any]]) -> dict[str, Any]:
+    """Return what is stored as JSON; append the arrays in the order in which it names them."""
+    own = {name: _portable(array) for name, array in saved.arrays.items()}
+    arrays += own.values()
+    header = {
+        "kind": saved.kind,
+        "options": saved.options,
+        "state": saved.state,
+        "arrays": [[name, array.dtype.str, array.shape] for name, array in own.items()],
+    }
+    if saved.beside:
+        header["beside"] = {name: _header(one, arrays) for name, one in saved.beside.items()}
+    return header
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:
@@ -158,12 +170,17 @@ def _digest_matches(file: BinaryIO) -> bool:
 def _decoded(file: BinaryIO) -> Saved:
     file.seek(0)
     file.readline()
-    header = json.loads(file.readline())
+    return _restored(json.loads(file.readline()), file)
+
+
+def _restored(header: dict[str, Any], file: BinaryIO) -> Saved:
+    """Return what a header describes; its arrays come next in the file."""
     arrays = {
         name: np.fromfile(file, dtype, math.prod(shape)).reshape(shape)
         for name, dtype, shape in header["arrays"]
     }
-    return Saved(header["kind"], header["options"], header["state"], arrays)
+    beside = {name: _restored(one, file) for name, one in header.get("beside", {}).items()}
+    return Saved(header["kind"], header["options"], header["state"], arrays, beside)
 
 
 def replace_file(path: Path, *pieces: bytes | memoryview) -> None:

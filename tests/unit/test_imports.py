@@ -14,7 +14,7 @@ import dyclu
 
 SOURCE = Path(dyclu.__file__).parent
 
-EDGES = {"cli.py", "client.py", "service", "sim"}
+EDGES = {"cli.py", "client.py", "data", "service", "sim"}
 """Files and folders that may import packages beside numpy and scipy."""
 
 FILES = sorted(
@@ -35,7 +35,12 @@ NOT_LOADED = (
     "sqlite3",
     "starlette",
     "granian",
+    "narwhals",
+    "pandas",
+    "polars",
+    "pyarrow",
     "dyclu.client",
+    "dyclu.data",
     "dyclu.service",
     "dyclu.sim",
     "dyclu.cli",

@@ -1,84 +1,40 @@
 """A log of decisions: who was offered what, what was shown, and what it earned.
 
-A `Log` is read in chunks, in order of time, as often as wanted. It changes nothing.
+A `Log` is read in chunks, in order of time, as often as wanted. Reading changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dyclu.errors import KindError, NumberError, OptionError, ShapeError
-from dyclu.validation import LARGEST_FEATURE, FloatArray, as_floats, as_users
+from dyclu.data.cells import Cells
+from dyclu.data.chunk import Chunk, Judge, Whole
+from dyclu.data.offers import Valid
+from dyclu.data.reading import Reader, Vectoriser
+from dyclu.errors import KindError, OptionError, ShapeError
+from dyclu.validation import LARGEST_FEATURE, FloatArray, as_floats
 
-Objects = NDArray[np.object_]
-Whole = NDArray[np.int64]
+__all__ = ["Chunk", "Log"]
 
 CHUNK_NUMBERS = 1 << 21
 """Features in one chunk: 2 million numbers take 16 MB."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Chunk:
-    """Some rows of a log, as arrays. K is the largest number of arms offered in a row.
-
-    Attributes
-    ----------
-    user : object array of shape (rows,)
-        The users, `str` or `int`.
-    time : array of shape (rows,), or None
-        Seconds; never falls from one row to the next.
-    chosen : int array of shape (rows,)
-        Index of the arm that was shown, among those offered.
-    reward : array of shape (rows,)
-        Its reward.
-    propensity : array of shape (rows,), or None
-        Probability, above 0 and at most 1, with which it was shown.
-    arms : array of shape (rows, K, dim)
-        Features of all arms that were offered; zeros where a row has fewer than K of them.
-    counts : int array of shape (rows,)
-        Number of arms that were offered, 1 to K.
-    decision : object array of shape (rows,), or None
-        Ids of the decisions; no id occurs twice in a log.
-    """
-
-    user: Objects
-    time: FloatArray | None
-    chosen: Whole
-    reward: FloatArray
-    propensity: FloatArray | None
-    arms: FloatArray
-    counts: Whole
-    decision: Objects | None
-
-    def __len__(self) -> int:
-        return len(self.user)
-
-    @property
-    def contexts(self) -> FloatArray:
-        """Features of the shown arms, of shape (rows, dim)."""
-        return self.arms[np.arange(len(self)), self.chosen]
-
-    def part(self, start: int, stop: int) -> Chunk:
-        """Return the rows from `start` to before `stop`, as views."""
-        columns: list[Any] = [getattr(self, field.name) for field in fields(self)]
-        parts: list[Any] = [None if one is None else one[start:stop] for one in columns]
-        return Chunk(*parts)
-
-
 class Log:
-    """Logged decisions in order of time.
+    """Logged decisions in order of time; made by `read` or `of_arrays`.
 
     Attributes
     ----------
     dim : int
         Number of features of an arm.
     rows : int or None
-        Number of decisions; None as long as it is not known.
+        Number of decisions; None where it is known only after reading.
+    features : Features, or what stands in their place, or None
+        What made the vectors, fitted; None for a log of arrays.
 
     Examples
     --------
@@ -92,10 +48,85 @@ class Log:
      [1. 1.]]
     """
 
-    def __init__(self, read: Callable[[], Iterator[Chunk]], *, dim: int, rows: int | None) -> None:
+    def __init__(
+        self,
+        chunks: Callable[[], Iterator[Chunk]],
+        *,
+        dim: int,
+        rows: int | None,
+        features: Any = None,
+    ) -> None:
         self.dim = dim
         self.rows = rows
-        self._read = read
+        self.features = features
+        self._chunks = chunks
+
+    @classmethod
+    def read(
+        cls,
+        table: Any,
+        *,
+        features: Vectoriser,
+        user: str,
+        reward: str,
+        arm: str | None = None,
+        time: str | None = None,
+        propensity: str | None = None,
+        decision: str | None = None,
+        items: Any = None,
+        offered: str | Valid | None = None,
+        separator: str = "|",
+    ) -> Log:
+        """Return a log of a table with one row per decision.
+
+        Nothing is read before it is needed, except what features are fitted on.
+
+        Parameters
+        ----------
+        table : data frame, DuckDB relation, list of dicts, or path of a CSV or Parquet file
+            The rows, in order of time.
+        features : Features
+            How vectors are made. If they are not fitted, they are fitted on this log: columns of
+            the context on its rows, columns of arms on `items`, or on the rows without it.
+        user, reward, arm, time, propensity, decision : str
+            Names of columns: the user; the reward of what was shown; the id of what was shown, if
+            there are `items`; the time, in seconds or as a date; the probability with which it was
+            shown; the id of the decision.
+        items : as `table`, or None
+            One row per item, with its id in a column named as `arm`. Without it, columns of arms
+            are those of the rows, and only the shown arm is known.
+        offered : str, Valid or None
+            A column that lists the ids of the offered items; or `Valid`, for all items that were
+            valid at the row's time. None: only the shown arm is known, which is enough to learn
+            from, and not enough to evaluate another policy.
+        separator : str
+            What stands between ids that are written as one text.
+
+        Examples
+        --------
+        >>> from dyclu import Features
+        >>> log = Log.read(
+        ...     [{"who": "ana", "clicked": 1, "shown": "b", "candidates": ["a", "b"]}],
+        ...     user="who", reward="clicked", arm="shown", offered="candidates",
+        ...     items=[{"shown": "a", "price": 2.0}, {"shown": "b", "price": 4.0}],
+        ...     features=Features(arm={"price": "number"}),
+        ... )
+        >>> [chunk.arms.tolist() for chunk in log.chunks()]
+        [[[[1.0, -1.0], [1.0, 1.0]]]]
+        """
+        roles = {
+            "user": user,
+            "reward": reward,
+            "arm": arm,
+            "time": time,
+            "propensity": propensity,
+            "decision": decision,
+        }
+        named = {role: column for role, column in roles.items() if column is not None}
+        reader = Reader(table, named, items, offered, separator).fitted(features)
+        return cls(
+            reader.chunks, dim=reader.features.dim, rows=reader.table.rows, features=reader.features
+        )
 
     @classmethod
     def of_arrays(
@@ -113,32 +144,46 @@ class Log:
         """Return a log of arrays with one entry per row; see `Chunk` for their meaning."""
         tables = _arms(arms)
         rows, most, dim = tables.shape
-        users = _objects(as_users(user), rows, "user")
+        given = {
+            "user": user,
+            "reward": reward,
+            "propensity": propensity,
+            "time": time,
+            "decision": decision,
+        }
+        judged = Judge().rows(
+            {name: _cells(value, rows, name) for name, value in given.items() if value is not None}
+        )
         offered = _whole(np.full(rows, most) if counts is None else counts, rows, "counts")
         _each_within(offered, 1, np.full(rows, most), "counts")
         shown = _whole(chosen, rows, "chosen")
         _each_within(shown, 0, offered - 1, "chosen")
         whole = Chunk(
-            user=users,
-            time=None if time is None else _times(_floats(time, rows, "time")),
+            user=judged.user,
+            time=judged.time,
             chosen=shown,
-            reward=_floats(reward, rows, "reward"),
-            propensity=None if propensity is None else _chances(propensity, rows),
+            reward=judged.reward,
+            propensity=judged.propensity,
             arms=tables,
             counts=offered,
-            decision=None if decision is None else _unique(_objects(decision, rows, "decision")),
+            decision=judged.decision,
         )
         size = max(1, CHUNK_NUMBERS // (most * dim))
 
-        def read() -> Iterator[Chunk]:
+        def chunks() -> Iterator[Chunk]:
             for start in range(0, rows, size):
                 yield whole.part(start, start + size)
 
-        return cls(read, dim=dim, rows=rows)
+        return cls(chunks, dim=dim, rows=rows)
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the rows in order of time, some thousands at a time."""
-        return self._read()
+        return self._chunks()
+
+    def observations(self) -> Iterator[tuple[list[Any], FloatArray, FloatArray]]:
+        """Yield users, contexts (n, dim) and rewards (n,) of what was shown, for `policy.fit`."""
+        for chunk in self.chunks():
+            yield chunk.user.tolist(), chunk.contexts, chunk.reward
 
 
 def _arms(arms: ArrayLike) -> FloatArray:
@@ -151,20 +196,12 @@ def _arms(arms: ArrayLike) -> FloatArray:
     return tables
 
 
-def _objects(values: Iterable[Hashable], rows: int, column: str) -> Objects:
-    listed = list(values)
-    array = np.empty(len(listed), dtype=object)
-    array[:] = listed
+def _cells(values: Any, rows: int, column: str) -> Cells:
+    array = values if isinstance(values, np.ndarray) else list(values)
+    if isinstance(array, np.ndarray) and array.ndim != 1:
+        raise ShapeError(f"{column} has shape {array.shape}, expected ({rows},)")
     _check_length(len(array), rows, column)
-    return array
-
-
-def _floats(values: ArrayLike, rows: int, column: str) -> FloatArray:
-    floats = as_floats(values, column)
-    if floats.ndim != 1:
-        raise ShapeError(f"{column} has shape {floats.shape}, expected ({rows},)")
-    _check_length(len(floats), rows, column)
-    return floats
+    return Cells(column, array)
 
 
 def _whole(values: ArrayLike, rows: int, column: str) -> Whole:
@@ -187,34 +224,3 @@ def _each_within(values: Whole, low: int, high: Whole, column: str) -> None:
         raise OptionError(
             f"row {row}, column {column!r}: got {values[row]}, expected {low} to {high[row]}"
         )
-
-
-def _times(time: FloatArray) -> FloatArray:
-    for row in np.flatnonzero(np.diff(time) < 0)[:1] + 1:
-        raise OptionError(
-            f"row {row}, column 'time': {time[row]:g} comes after {time[row - 1]:g}, expected rows "
-            "in order of time; sort the log by time"
-        )
-    return time
-
-
-def _chances(values: ArrayLike, rows: int) -> FloatArray:
-    chances = _floats(values, rows, "propensity")
-    for row in np.flatnonzero(~((chances > 0) & (chances <= 1)))[:1]:
-        raise NumberError(
-            f"row {row}, column 'propensity': got {chances[row]:g}, expected a probability above 0 "
-            "and at most 1; what was shown had some chance to be shown"
-        )
-    return chances
-
-
-def _unique(ids: Objects) -> Objects:
-    seen: set[Hashable] = set()
-    for row, id in enumerate(ids):
-        if id in seen:
-            raise OptionError(
-                f"row {row}, column 'decision': {id!r} has come before, expected every id once; "
-                "remove the repeated rows"
-            )
-        seen.add(id)
-    return ids

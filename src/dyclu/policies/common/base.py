@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
+from copy import deepcopy
 from inspect import signature
 from os import PathLike
 from typing import Any, Self
@@ -15,10 +16,10 @@ from typing import Any, Self
 from numpy.typing import ArrayLike, NDArray
 
 from dyclu.core.noise import Noise
-from dyclu.errors import OlderFile
+from dyclu.errors import OlderFile, ShapeError
 from dyclu.policies.common.batches import Decisions, Outcomes
 from dyclu.policies.common.plain import WithoutChecks
-from dyclu.policy import Decision, Outcome
+from dyclu.policy import Decision, History, Named, Outcome
 from dyclu.storage import Saved, write
 from dyclu.validation import (
     FloatArray,
@@ -76,6 +77,41 @@ class PolicyBase(WithoutChecks, ABC):
         table = as_contexts(contexts, len(names), self.dim)
         return self._learn_many(names, table, as_rewards(rewards, len(names)))
 
+    def fit(self, log: History) -> Self:
+        """Learn from all rows of a log, in their order; returns the policy.
+
+        If a row is refused, or reading is interrupted, the policy is as it was before.
+
+        Parameters
+        ----------
+        log : dyclu.Log
+            Or anything else that yields observations in order of time.
+
+        Examples
+        --------
+        >>> import dyclu
+        >>> log = dyclu.Log.of_arrays(
+        ...     user=["ana", "ben"], arms=[[[1.0, 0.0]], [[0.0, 1.0]]], chosen=[0, 0], reward=[1, 0]
+        ... )
+        >>> sorted(dyclu.LinUCB(2).fit(log).users)
+        ['ana', 'ben']
+        """
+        if log.dim != self.dim:
+            raise ShapeError(
+                f"the log has {log.dim} features, this policy was built for {self.dim}; "
+                f"pass dim={log.dim}"
+            )
+        # Parts that refer to the policy must go on to refer to it, not to a copy.
+        before = deepcopy(vars(self), {id(self): self})
+        try:
+            for users, contexts, rewards in log.observations():
+                self.learn_many(users, contexts, rewards)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+        return self
+
     @property
     def users(self) -> tuple[User, ...]:
         """The users of whom the policy keeps something; empty if all users share one model."""
@@ -87,9 +123,18 @@ class PolicyBase(WithoutChecks, ABC):
         if user in self._by_user:
             self._forget(user)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the complete state to a file; `dyclu.load` continues from it bit for bit."""
-        write(path, Saved(type(self).__name__, self._options(), *self._dump()))
+    def save(self, path: str | PathLike[str], *, features: Named | None = None) -> None:
+        """Write the complete state to a file; `dyclu.load` continues from it bit for bit.
+
+        With `features`, they are written to the same file; `dyclu.Features.load` reads them.
+        """
+        if features is not None and features.dim != self.dim:
+            raise ShapeError(
+                f"the features make vectors of {features.dim} numbers, this policy was built for "
+                f"{self.dim}; save it with the features that it learnt with"
+            )
+        beside = {} if features is None else {"features": features.dump()}
+        write(path, Saved(type(self).__name__, self._options(), *self._dump(), beside))
 
     @classmethod
     def restore(cls, saved: Saved, **unsaved: Any) -> Self:
