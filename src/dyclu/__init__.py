@@ -13,6 +13,7 @@ from dyclu.policies.common.batches import Decisions, Outcomes
 from dyclu.policy import Decision, Outcome, Policy
 
 if TYPE_CHECKING:
+    from dyclu import evaluate
     from dyclu.data import Features, Log
 
 __version__ = "0.1.0"
@@ -34,13 +35,14 @@ __all__ = [
     "Stats",
     "Uniform",
     "errors",
+    "evaluate",
     "homogeneity",
     "load",
     "policies",
     "resemblance",
 ]
 
-_LATER = {"Features": "dyclu.data", "Log": "dyclu.data"}
+_LATER = {"Features": "dyclu.data", "Log": "dyclu.data", "evaluate": "dyclu.evaluate"}
 """Names that are imported at their first use, because not everybody needs them."""
 
 
@@ -49,4 +51,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'dyclu' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_LATER[name]), name)
+    module = import_module(_LATER[name])
+    return module if module.__name__ == f"dyclu.{name}" else getattr(module, name)
