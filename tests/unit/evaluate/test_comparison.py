@@ -96,6 +96,17 @@ def test_two_policies_of_equal_value_are_not_ranked() -> None:
     assert "The log cannot rank" in found.verdict
 
 
+def test_with_more_pairs_the_intervals_of_differences_are_longer() -> None:
+    """Three pairs: each has the level 1 − 0.05/3, so that all hold together."""
+    small = tiny.log_of(tiny.drawn(500, seed=22))
+    one = compare(small, {"best": best, "worst": worst}).differences["best", "worst"]
+    three = compare(small, {"best": best, "worst": worst, "any": uniform}).differences
+    assert len(three) == 3
+    assert three["best", "worst"].value == one.value
+    assert three["best", "worst"].interval.low < one.interval.low
+    assert three["best", "worst"].interval.high > one.interval.high
+
+
 def test_evaluating_the_logging_policy_itself_finds_no_gain() -> None:
     found = compare(LOG, {"log": lambda chunk: LOGGED[tiny.kinds(chunk)]})
     assert found["log"].overlap.effective == pytest.approx(6_000)

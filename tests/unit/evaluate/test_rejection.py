@@ -45,7 +45,9 @@ def histories_by_replay(visits: int, constant: float) -> Counter[tuple[Visit, ..
             ways = [constant / LOGGED[kind, arm] for kind, arm, _ in rows]
             coin = float(np.prod([p if up else 1 - p for p, up in zip(ways, heads, strict=True)]))
             policy = Recorder()
-            run = _Run(policy, constant, Coins([0.0 if up else 0.999999 for up in heads]))  # type: ignore[arg-type]
+            # Just below and just above c / p: the code must draw the line there.
+            coins = [way - 1e-9 if up else way + 1e-9 for way, up in zip(ways, heads, strict=True)]
+            run = _Run(policy, constant, Coins(coins))  # type: ignore[arg-type]
             for chunk in tiny.log_of(rows).chunks():
                 run.add(chunk, chunk.propensity)  # type: ignore[arg-type]
             found[tuple(policy.learnt)] += chance * coin  # type: ignore[assignment]
