@@ -13,6 +13,7 @@ from dyclu.policies.common.batches import Decisions, Outcomes
 from dyclu.policy import Decision, Outcome, Policy
 
 if TYPE_CHECKING:
+    from dyclu import evaluate
     from dyclu.data import Features, Log
 
 __version__ = "0.1.0"
@@ -34,20 +35,26 @@ __all__ = [
     "Stats",
     "Uniform",
     "errors",
+    "evaluate",
     "homogeneity",
     "load",
     "policies",
     "resemblance",
 ]
 
-_OF_DATA = ("Features", "Log")
+_LATER = {
+    "Features": "dyclu.data",
+    "Log": "dyclu.data",
+    "data": "dyclu.data",
+    "evaluate": "dyclu.evaluate",
+}
 """Names that are imported at their first use, because not everybody needs them."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in (*_OF_DATA, "data"):
+    if name not in _LATER:
         raise AttributeError(f"module 'dyclu' has no attribute {name!r}")
     from importlib import import_module
 
-    data = import_module("dyclu.data")
-    return data if name == "data" else getattr(data, name)
+    module = import_module(_LATER[name])
+    return module if module.__name__ == f"dyclu.{name}" else getattr(module, name)

@@ -1,4 +1,4 @@
-"""The command line: ``dyclu demo | reproduce | simulate | plan``, and the service's commands.
+"""The command line: ``dyclu demo | reproduce | simulate | plan | evaluate``, and the service's.
 
 This file has the options. A command checks them, calls `dyclu.sim` and prints: results on stdout,
 progress and errors on stderr. Each command imports what it needs when it runs, so that
@@ -23,6 +23,8 @@ from dyclu.errors import DycluError, OptionError
 from dyclu.service import commands
 
 if TYPE_CHECKING:
+    from dyclu.data import Features
+    from dyclu.evaluate import Comparison, Replayed
     from dyclu.sim.studies.running import AnyStudy
 
 REFUSED = 2
@@ -476,6 +478,121 @@ def plan(
     for table in plan_tables(numbers):
         print_table(table)
     _print_files(files)
+
+
+@app.command()
+@errors_on_stderr()
+def evaluate(
+    log: Annotated[Path, typer.Argument(help="Log of decisions: a .csv or .parquet file.")],
+    saved: Annotated[
+        list[Path] | None, typer.Argument(help="Saved policies, evaluated as they are.")
+    ] = None,
+    user: Annotated[str, typer.Option(help="Column of the user.")] = "user",
+    reward: Annotated[str, typer.Option(help="Column of the reward.")] = "reward",
+    arm: Annotated[str, typer.Option(help="Column of what was shown, also in ITEMS.")] = "arm",
+    offered: Annotated[str, typer.Option(help="Column that lists what was offered.")] = "offered",
+    items: Annotated[
+        Path | None, typer.Option(help="File with one row per item.", metavar="ITEMS")
+    ] = None,
+    propensity: Annotated[
+        str | None,
+        typer.Option(help="Column of propensities.", show_default="they are estimated"),
+    ] = None,
+    time: Annotated[str | None, typer.Option(help="Column of the time.")] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(
+            help="Declaration of the features (.toml or .json).",
+            show_default="those of the first saved policy",
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(help="Share of random choices that saved policies make.")
+    ] = 0.0,
+    learning: Annotated[
+        str | None,
+        typer.Option(
+            "--learn", help="Policies to replay: they learn from the log.", metavar="LIST"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of resamples and replays.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the report.", metavar="DIR")] = Path(
+        "dyclu-evaluation"
+    ),
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no files.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead.")
+    ] = False,
+) -> None:
+    """Estimate what policies would have earned, from a log of decisions.
+
+    Saved policies (and uniform choice) are evaluated without learning; those of --learn learn from
+    the rows that they would have produced themselves. Prints estimates, intervals and a verdict,
+    and writes a report (Markdown, HTML, PNG), which needs matplotlib.
+    """
+    from dyclu.data import Log
+    from dyclu.evaluate import compare, frozen, replay, uniform
+    from dyclu.policies import load, make
+    from dyclu.sim.reports.evaluation import evaluation_numbers, value_table, verdict_table
+    from dyclu.sim.reports.terminal import print_table
+    from dyclu.storage import check_writable
+
+    if not no_report:
+        check_writable(out)
+    read = Log.read(
+        log, features=_features(features, saved or []), user=user, reward=reward, arm=arm,
+        offered=offered, items=items, propensity=propensity, time=time,
+    )  # fmt: skip
+    targets = {path.stem: frozen(load(path), epsilon=epsilon) for path in saved or []}
+    found = compare(read, {**targets, "uniform": uniform}, seed=seed)
+    names = [] if learning is None else learning.split(",")
+    replays = {name: replay(read, make(name, read.dim), seed=seed) for name in names}
+    files = [] if no_report else _write_evaluation(found, replays, out, log)
+    if as_json:
+        numbers = evaluation_numbers(found, replays)
+        _print_json({"version": __version__, **numbers, "files": [str(file) for file in files]})
+        return
+    print_table(value_table(found))
+    print_table(verdict_table(found))
+    for name, one in replays.items():
+        typer.echo(f"{name}: {one.verdict}")
+    _print_files(files)
+
+
+def _features(file: Path | None, saved: Sequence[Path]) -> Features:
+    """Return the features of a declaration, or those of the first saved policy."""
+    import tomllib
+
+    from dyclu.data import Features
+
+    if file is None:
+        if not saved:
+            raise OptionError("neither --features nor a saved policy was given; give one of them")
+        return Features.load(saved[0])
+    text = file.read_text()
+    try:
+        return Features.of(tomllib.loads(text) if file.suffix == ".toml" else json.loads(text))
+    except ValueError as error:
+        if isinstance(error, DycluError):
+            raise
+        raise OptionError(f"{file} cannot be read as TOML or JSON ({error})") from None
+
+
+def _write_evaluation(
+    found: Comparison, replays: Mapping[str, Replayed], out: Path, log: Path
+) -> list[Path]:
+    """Write the report; without matplotlib, say so and write nothing."""
+    from dyclu.errors import MissingExtra
+    from dyclu.sim.reports.evaluation import evaluation_document
+    from dyclu.sim.reports.page import write_report
+
+    _silence_matplotlib()
+    facts = {"log": log.name, "version": f"dyclu {__version__}"}
+    try:
+        return write_report(evaluation_document(found, facts, replays), out)
+    except MissingExtra as missing:
+        _print_error(str(missing))
+        return []
 
 
 class _WarningsOnStderr(logging.Handler):

@@ -41,6 +41,7 @@ NOT_LOADED = (
     "pyarrow",
     "dyclu.client",
     "dyclu.data",
+    "dyclu.evaluate",
     "dyclu.service",
     "dyclu.sim",
     "dyclu.cli",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import re
 import sys
 import threading
 import time
@@ -60,6 +61,7 @@ def test_replaying_the_same_policy_gives_the_same_errors_and_changes(journal: Pa
     found = json.loads(result.stdout)
     assert found["served"] == found["replayed"]
     assert (found["decisions"], found["rewards"], found["events"]) == (401, 400, 1)
+    assert (found["waiting"], found["without_reward"], found["counted"]) == (1, 0, 400)
     assert found["users_changed_in_one_only"] == 0
 
 
@@ -69,12 +71,71 @@ def test_a_better_policy_gets_a_higher_estimated_mean_reward(journal: Path) -> N
     assert found["decisions_with_arms"] == 401
     assert 0.4 < found["agreement"] < 0.9
     # Best arms are worth 1; a third of the explored half is spent on them.
-    assert found["mean_reward"] < 0.9
-    assert found["estimated_mean_reward"] == pytest.approx(1.0, abs=0.05)
+    assert found["mean_reward"]["value"] < 0.9
+    assert found["estimated_mean_reward"]["value"] == pytest.approx(1.0, abs=0.05)
     uniform = json.loads(run("replay", str(journal), "--policy=uniform", "--json").stdout)
     # Any arm: (1 + 0 + 0.6) / 3 for ana and (0 + 1 + 0.8) / 3 for bea.
-    assert uniform["estimated_mean_reward"] == pytest.approx(0.57, abs=0.12)
+    assert uniform["estimated_mean_reward"]["value"] == pytest.approx(0.57, abs=0.12)
     assert uniform["replayed"]["error"] > found["replayed"]["error"]
+
+
+def shop(folder: Path, *, zeros: bool, users: int = 40) -> Bench:
+    """Every decision is clicked with chance 0.08, at once; half at random, all arms kept."""
+    bench = Bench(folder, epsilon=0.5, log_arms=True, reward_wait=20.0, default_reward=None)
+    rng = np.random.default_rng(0)
+    for i in range(1_200):
+        answer = bench.decide(f"u{i % users}", decision_id=f"d{i}")
+        click = float(rng.random() < 0.08)
+        if click or zeros:
+            bench.reward(answer.decision_id, click)
+        bench.now += 0.1
+        if i % 200 == 199:
+            bench.expire()
+    return bench
+
+
+@pytest.mark.parametrize("zeros", [True, False])
+def test_replay_never_takes_the_mean_of_clicks_alone(tmp_path: Path, zeros: bool) -> None:
+    """Without zeros, the last 20 seconds still wait: their clicks came, the rest did not yet."""
+    bench = shop(tmp_path, zeros=zeros)
+    spec = PolicySpec("linucb", 2, {"alpha": 0.5})
+    report = replay(bench.reader, spec, PolicySpec("uniform", 2, {}))
+    found = report.evaluation()
+    assert found.logged is not None
+    assert found.estimate is not None
+    assert 0.08 in found.logged.interval
+    assert 0.08 in found.estimate.interval
+    assert found.estimate.interval.high < 0.2
+    if zeros:
+        assert (found.counted, found.waiting, found.notes) == (1_200, 0, ())
+    else:
+        assert found.waiting > 150
+        assert 900 < found.counted < 1_050
+        assert "still wait" in found.notes[0]
+        assert "count as 0" in found.notes[1]
+    bench.close()
+
+
+def test_the_printed_report_has_interval_and_verdict(journal: Path) -> None:
+    lines = run("replay", str(journal), "--options=alpha=0.1").stdout.splitlines()
+    told = {line[:26].strip(): line[26:].strip() for line in lines}
+    assert re.fullmatch(r"value 0\.\d+, low None, high None", told["mean reward"])
+    assert told["verdict"] == (
+        "The log cannot say what LinUCB earns: only 2 users, at least 20 are needed."
+    )
+
+
+def test_decisions_that_were_never_activated_are_not_counted(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, reward_wait=1.0)
+    bench.decide("ana", active=False, decision_id="kept")
+    bench.decide("ana", active=False, decision_id="shown")
+    bench.do(bench.engine.activate, "shown")
+    bench.now += 2
+    bench.expire()
+    spec = PolicySpec("linucb", 2, {})
+    found = replay(bench.reader, spec, spec).evaluation()
+    assert (found.unrewarded, found.waiting) == (1, 0)
+    bench.close()
 
 
 def test_replay_saves_the_replayed_policy(journal: Path, tmp_path: Path) -> None:

@@ -9,10 +9,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dyclu.evaluate import Estimate, LateEvaluation, LateRewards
 from dyclu.policy import Policy
 from dyclu.service.disk.history import History
 from dyclu.service.disk.journal import JournalReader
-from dyclu.service.engine.lines import DecisionBody, EventBody, ExpiryBody, Line, RewardBody
+from dyclu.service.engine.lines import (
+    ActivationBody,
+    DecisionBody,
+    EventBody,
+    ExpiryBody,
+    Line,
+    RewardBody,
+)
 from dyclu.service.spec import PolicySpec
 from dyclu.validation import FloatArray
 
@@ -56,6 +64,28 @@ class ReplayedPolicy:
 
 
 @dataclass(slots=True)
+class Pending:
+    """A decision whose reward has not come.
+
+    Attributes
+    ----------
+    weight : float or None
+        1 / propensity if the other policy chooses the same arm, else 0; None if arms or
+        propensity are not in the journal.
+    until : int
+        When its time is over.
+    active : bool
+        Whether it counts; a decision that is made inactive may never be shown.
+    """
+
+    user: str
+    x: FloatArray
+    weight: float | None
+    until: int
+    active: bool
+
+
+@dataclass(slots=True)
 class Report:
     """The result of a comparison.
 
@@ -66,9 +96,10 @@ class Report:
     asked, agreed : int
         Decisions whose arms are all in the journal, and those where the other policy chooses the
         same arm.
-    weight, weighted : float
-        Sum of the inverse propensities of the agreed and rewarded ones, and the same sum with each
-        term multiplied by the reward.
+    pending : dict of int to Pending
+        Decisions whose reward has not come, by number.
+    late : LateRewards
+        All others.
     """
 
     served: ReplayedPolicy
@@ -76,41 +107,52 @@ class Report:
     decisions: int = 0
     rewards: int = 0
     events: int = 0
-    total: float = 0.0
     asked: int = 0
     agreed: int = 0
-    weight: float = 0.0
-    weighted: float = 0.0
+    pending: dict[int, Pending] = field(default_factory=dict)
+    late: LateRewards = field(default_factory=LateRewards)
 
-    @property
-    def value(self) -> float | None:
-        """Estimate of the mean reward of the other policy, from logged propensities.
-
-        Decisions on which both agree are weighted by their inverse propensity (self-normalised
-        inverse propensity scoring); None if there are none with a propensity.
-        """
-        return self.weighted / self.weight if self.weight else None
+    def evaluation(self) -> LateEvaluation:
+        """Return what was earned, and what the other policy would have earned, per decision."""
+        waiting = sum(one.active for one in self.pending.values())
+        return self.late.result(waiting=waiting, name=type(self.other.policy).__name__)
 
     def numbers(self) -> dict[str, object]:
         """Return the report as plain values."""
         only = set(self.served.changes) ^ set(self.other.changes)
+        found = self.evaluation()
         return {
             "decisions": self.decisions,
             "rewards": self.rewards,
+            "waiting": found.waiting,
+            "without_reward": found.unrewarded,
             "events": self.events,
-            "mean_reward": self.total / self.rewards if self.rewards else None,
+            "counted": found.counted,
+            "mean_reward": _plain(found.logged),
             "served": _summary(self.served),
             "replayed": _summary(self.other),
             "users_changed_in_one_only": len(only),
             "decisions_with_arms": self.asked,
             "agreement": self.agreed / self.asked if self.asked else None,
-            "estimated_mean_reward": self.value,
+            "estimated_mean_reward": _plain(found.estimate),
+            "effective_sample_size": found.overlap and found.overlap.effective,
+            "warnings": " ".join(found.notes) or None,
+            "verdict": found.verdict,
         }
 
 
 def _summary(one: ReplayedPolicy) -> dict[str, object]:
     changes = sum(one.changes.values())
     return {"policy": repr(one.policy), "error": one.error, "changes": changes}
+
+
+def _plain(estimate: Estimate | None) -> dict[str, float | None] | None:
+    """Return value and interval; None stands for an end that is not known."""
+    if estimate is None:
+        return None
+    ends = {"low": estimate.interval.low, "high": estimate.interval.high}
+    known = {name: end if math.isfinite(end) else None for name, end in ends.items()}
+    return {"value": estimate.value, **known}
 
 
 def replay(
@@ -126,49 +168,63 @@ def replay(
     begin with the first line that is archived or kept.
     """
     report = Report(ReplayedPolicy(served.make()), ReplayedPolicy(other.make()))
-    waiting: dict[int, tuple[str, FloatArray, float]] = {}
+    now = max((line.at for line in reader.after(reader.last() - 1)), default=0)
     for line in History(reader).lines():
-        _replay_line(report, waiting, line)
+        _replay_line(report, line, now)
         progress(line.seq)
     return report
 
 
-def _replay_line(
-    report: Report, waiting: dict[int, tuple[str, FloatArray, float]], line: Line
-) -> None:
-    both = (report.served, report.other)
+def _replay_line(report: Report, line: Line, now: int) -> None:
+    """Follow one line; `now` is the time of the last one."""
     match line.body:
         case DecisionBody() as decision:
-            user, x = line.user or "", np.array(decision.x)
-            report.decisions += 1
-            for one in both:
-                one.predict(line.seq, user, x)
-            waiting[line.seq] = (user, x, _agreement(report, user, decision))
-        case RewardBody(value=value) if line.of is not None and line.of in waiting:
-            user, x, weight = waiting.pop(line.of)
+            _decide(report, line, decision)
+        case ActivationBody(until=until) if line.of in report.pending:
+            pending = report.pending[line.of]
+            pending.active, pending.until = True, until
+        case RewardBody(value=value) if line.of is not None and line.of in report.pending:
+            pending = report.pending.pop(line.of)
             report.rewards += 1
-            report.total += value
-            report.weight += weight
-            report.weighted += weight * value
-            for one in both:
-                one.learn(user, x, value, line.of)
+            over = pending.until <= now
+            report.late.add(pending.user, over=over, reward=value, weight=pending.weight)
+            for one in (report.served, report.other):
+                one.learn(pending.user, pending.x, value, line.of)
         case EventBody(x=features, value=value):
             report.events += 1
-            for one in both:
+            for one in (report.served, report.other):
                 one.learn(line.user or "", np.array(features), value)
         case ExpiryBody(decisions=expired):
             for seq in expired:
-                waiting.pop(seq, None)
-                for one in both:
-                    one.predictions.pop(seq, None)
+                _expire(report, seq)
 
 
-def _agreement(report: Report, user: str, decision: DecisionBody) -> float:
-    """Return the inverse propensity of a decision if the other policy chooses the same, else 0."""
+def _decide(report: Report, line: Line, decision: DecisionBody) -> None:
+    user, x = line.user or "", np.array(decision.x)
+    report.decisions += 1
+    for one in (report.served, report.other):
+        one.predict(line.seq, user, x)
+    weight = _weight(report, user, decision)
+    report.pending[line.seq] = Pending(user, x, weight, decision.until, decision.active)
+
+
+def _expire(report: Report, seq: int) -> None:
+    """Note that a decision got no reward; one that was never active was never shown."""
+    pending = report.pending.pop(seq, None)
+    if pending is not None and pending.active:
+        report.late.add(pending.user, over=True, reward=None, weight=pending.weight)
+    for one in (report.served, report.other):
+        one.predictions.pop(seq, None)
+
+
+def _weight(report: Report, user: str, decision: DecisionBody) -> float | None:
+    """Return the weight of a decision: see `Pending`."""
     if decision.arms is None:
-        return 0.0
+        return None
     arms = np.array([arm.features for arm in decision.arms])
     choice = decision.arms[report.other.policy.decide(user, arms).arm].id
     report.asked += 1
     report.agreed += choice == decision.arm
-    return 1 / decision.propensity if choice == decision.arm and decision.propensity else 0.0
+    if not decision.propensity:
+        return None
+    return 1 / decision.propensity if choice == decision.arm else 0.0

@@ -1,0 +1,218 @@
+"""`LateRewards`: mean rewards of decisions whose rewards come late, or never.
+
+Where clicks are sent at once and everything else by a timeout, or not at all, the rewards that are
+there are clicks above all: their mean says nothing. Two rules decide which decisions are counted
+(docs/evaluation.md, section 8):
+
+1. If more than `MOST_WAITING` of the decisions whose time is not over still wait, only decisions
+   whose time is over are counted.
+2. A decision whose time is over without a reward counts as 0 if no reward of 0 ever came, and is
+   left out otherwise: then zeros are sent, and this one is missing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from dyclu.evaluate.groups import GroupSums, UserGroups
+from dyclu.evaluate.intervals import Interval, Ratios
+from dyclu.evaluate.results import Estimate, Overlap
+from dyclu.evaluate.verdict import problems, verdict
+from dyclu.validation import FloatArray, User
+
+MOST_WAITING = 0.05
+"""Share of young decisions that may wait while the others of the same age are counted."""
+
+MOST_LOST = 0.05
+"""Share of decisions that may have no reward without a warning, where zeros are sent."""
+
+COLUMNS = ("rows", "reward", "asked", "asked_reward", "agreed", "weight", "weighted", "squares")
+_BUFFER = 4096
+
+Kind = tuple[bool, bool]
+"""Whether a decision's time is over, and whether it has a reward."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateEvaluation:
+    """What was earned, and what another policy would have earned, per decision.
+
+    Attributes
+    ----------
+    counted, waiting, unrewarded : int
+        Decisions that are counted, those whose reward may still come, and those whose time is over
+        without a reward.
+    logged : Estimate or None
+        Mean reward of the counted decisions; None if none is counted.
+    estimate : Estimate or None
+        Of the other policy, by self-normalised inverse propensity scoring; None without decisions
+        whose arms and propensity are known and on which both agree.
+    overlap : Overlap or None
+        How much these decisions say about the other policy.
+    notes : tuple of str
+        What was counted how, and what is doubtful.
+    verdict : str
+        The answer in words.
+    """
+
+    counted: int
+    waiting: int
+    unrewarded: int
+    logged: Estimate | None
+    estimate: Estimate | None
+    overlap: Overlap | None
+    notes: tuple[str, ...]
+    verdict: str
+
+
+class LateRewards:
+    """Collects decisions with their rewards, in any order.
+
+    Examples
+    --------
+    Only clicks are sent. Of 100 decisions whose time is over, 10 were clicked; one hour later 5
+    young ones are clicked, and 45 still wait.
+
+    >>> late = LateRewards()
+    >>> for i in range(100):
+    ...     late.add(f"u{i}", over=True, reward=1.0 if i < 10 else None)
+    >>> for i in range(5):
+    ...     late.add(f"v{i}", over=False, reward=1.0)
+    >>> found = late.result(waiting=45)
+    >>> found.counted, found.logged.value
+    (100, 0.1)
+    """
+
+    def __init__(self) -> None:
+        self._groups = UserGroups()
+        self._sums: dict[Kind, GroupSums] = defaultdict(lambda: GroupSums(*COLUMNS))
+        self._rows: dict[Kind, list[tuple[User, float | None, float]]] = defaultdict(list)
+        self._largest: dict[Kind, float] = defaultdict(float)
+        self._zeros = False
+        self._clicks = True
+
+    def add(
+        self, user: User, *, over: bool, reward: float | None, weight: float | None = None
+    ) -> None:
+        """Add a decision that has a reward, or whose time is over without one (None).
+
+        `weight` is 1 / propensity where the other policy chooses the same arm, and 0 where it
+        does not; None if that is not known.
+        """
+        kind = (over, reward is not None)
+        self._zeros |= reward == 0
+        self._clicks &= reward in (None, 0.0, 1.0)
+        self._largest[kind] = max(self._largest[kind], weight or 0.0)
+        self._rows[kind].append((user, weight, reward or 0.0))
+        if len(self._rows[kind]) >= _BUFFER:
+            self._flush(kind)
+
+    def result(self, *, waiting: int, name: str = "the other policy") -> LateEvaluation:
+        """Return the estimates; `waiting` decisions have no reward yet."""
+        for kind in list(self._rows):
+            self._flush(kind)
+        kinds, notes = self._counted(waiting)
+        sums = {column: self._total(kinds, column) for column in COLUMNS}
+        unrewarded = self._count((True, False)) + self._count((False, False))
+        logged = estimate = overlap = None
+        said = f"The log cannot say what {name} earns: no decision can be counted."
+        if sums["rows"].any():
+            logged = self._estimate(sums["reward"], sums["rows"])
+        if sums["weight"].any():
+            estimate = self._estimate(sums["weighted"], sums["weight"])
+            overlap = self._overlap(sums, kinds)
+            said = self._verdict(name, estimate, overlap, sums)
+        elif sums["rows"].any():
+            said = (
+                f"The log cannot say what {name} earns: no counted decision has all its arms, a "
+                "propensity, and the arm that it would choose."
+            )
+        return LateEvaluation(
+            counted=int(sums["rows"].sum()),
+            waiting=waiting,
+            unrewarded=unrewarded,
+            logged=logged,
+            estimate=estimate,
+            overlap=overlap,
+            notes=tuple(notes),
+            verdict=said,
+        )
+
+    def _counted(self, waiting: int) -> tuple[list[Kind], list[str]]:
+        """Return the kinds of decisions that are counted, and what to say about it."""
+        kinds, notes = [(True, True), (False, True)], []
+        young = self._count((False, True))
+        if waiting > MOST_WAITING * (waiting + young):
+            kinds.remove((False, True))
+            notes.append(
+                f"{waiting:,} decisions still wait for their rewards; they and {young:,} of the "
+                "same age that have one are not counted."
+            )
+        lost, had = self._count((True, False)), self._count((True, True))
+        if lost and not self._zeros:
+            kinds.append((True, False))
+            notes.append(f"No reward of 0 ever came: {lost:,} decisions without reward count as 0.")
+        elif lost > MOST_LOST * (lost + had):
+            notes.append(f"{lost:,} decisions never got a reward, and are not counted.")
+        return kinds, notes
+
+    def _verdict(
+        self, name: str, estimate: Estimate, overlap: Overlap, sums: dict[str, FloatArray]
+    ) -> str:
+        difference = Ratios.difference(
+            Ratios.single(sums["weighted"], sums["weight"]),
+            Ratios.single(sums["asked_reward"], sums["asked"]),
+        )
+        gain = Estimate(value=difference.value, interval=difference.bootstrap())
+        return verdict(name, estimate, gain, problems(overlap, estimate))
+
+    def _overlap(self, sums: dict[str, FloatArray], kinds: list[Kind]) -> Overlap:
+        weight, squares = float(sums["weight"].sum()), float(sums["squares"].sum())
+        largest = max(self._largest[kind] for kind in kinds)
+        mean = Ratios.single(sums["weight"], sums["asked"])
+        exact = Interval(mean.value, mean.value)
+        return Overlap(
+            rows=int(sums["asked"].sum()),
+            users=int(np.count_nonzero(sums["asked"])),
+            effective=weight**2 / squares,
+            largest=largest,
+            heaviest=largest / weight,
+            unused=1 - float(sums["agreed"].sum() / sums["asked"].sum()),
+            mean_weight=Estimate(
+                value=mean.value, interval=mean.bootstrap() if mean.error > 0 else exact
+            ),
+        )
+
+    def _estimate(self, num: FloatArray, den: FloatArray) -> Estimate:
+        ratios = Ratios.single(num, den)
+        return Estimate(value=ratios.value, interval=ratios.bootstrap()).cut(self._clicks)
+
+    def _count(self, kind: Kind) -> int:
+        return int(self._sums[kind].total("rows")) if kind in self._sums else 0
+
+    def _total(self, kinds: list[Kind], column: str) -> FloatArray:
+        total = np.zeros(len(self._groups))
+        for kind in kinds:
+            if kind in self._sums:
+                found = self._sums[kind][column]
+                total[: len(found)] += found
+        return total
+
+    def _flush(self, kind: Kind) -> None:
+        users, weights, rewards = zip(*self._rows.pop(kind), strict=True)
+        asked = np.array([weight is not None for weight in weights], dtype=float)
+        weight, reward = np.array([one or 0.0 for one in weights]), np.array(rewards)
+        self._sums[kind].add(
+            self._groups.of(users),
+            rows=np.ones(len(users)),
+            reward=reward,
+            asked=asked,
+            asked_reward=asked * reward,
+            agreed=(weight > 0).astype(float),
+            weight=weight,
+            weighted=weight * reward,
+            squares=weight**2,
+        )
