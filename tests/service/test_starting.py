@@ -13,12 +13,12 @@ import httpx
 import msgspec
 import pytest
 
-from dyclu.service import tenant as tenants
 from dyclu.service.disk.snapshots import SNAPSHOTS
 from dyclu.service.engine.state import State
 from dyclu.service.http.keys import digest
 from dyclu.service.settings import Settings
-from dyclu.service.tenant import Progress
+from dyclu.service.tenant import start
+from dyclu.service.tenant.start import Progress
 from tests.service.bench import bits
 from tests.service.disk.test_erasure import observe, started, tenant
 from tests.service.running import process, running, told, wait_until
@@ -105,7 +105,7 @@ def test_a_stop_while_it_starts_keeps_what_was_replayed(
         served.begin(snapshot_every=1000)
         while served.progress is None or served.progress.done < 3000:
             await asyncio.sleep(0.01)
-        served._told_to_stop.set()
+        served._start.stop.set()
         slow.set()
         await served.stop()
         served = tenant(tmp_path)
@@ -120,8 +120,8 @@ def test_a_long_start_writes_snapshots_on_the_way_and_logs_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(tmp_path)
-    monkeypatch.setattr(tenants, "SAVE_WHILE_STARTING", 0.0)
-    monkeypatch.setattr(tenants, "SAY_WHILE_STARTING", 0.0)
+    monkeypatch.setattr(start, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(start, "SAY_EVERY", 0.0)
     caplog.set_level("INFO")
 
     async def go() -> None:

@@ -120,7 +120,7 @@ class Keep(Struct, frozen=True):
     def parsed(cls, text: str) -> Keep:
         """Return what a setting says."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|d)|(\d+) lines|all", text.strip())
-        if found is None or text.strip().startswith("0 "):
+        if found is None or not re.search("[1-9]|all", text):
             raise OptionError(
                 f'keep is {text!r}, expected "all", a time such as "90d", "12h" or "30m", or a '
                 'number such as "1000000 lines"'

@@ -35,7 +35,7 @@ from dyclu.service.http.metrics import OPEN, PLAIN, Requests, Watched, expositio
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Settings, needing_restart
-from dyclu.service.tenant import Tenant
+from dyclu.service.tenant.tenant import Tenant
 from dyclu.storage import make_folder
 
 LOG = logging.getLogger("dyclu.service")
@@ -113,7 +113,11 @@ class Service:
         self._summing.cancel()
         self._settling.cancel()
         self.refusals.summarise()
-        await asyncio.gather(*(tenant.stop() for tenant in self.tenants.values()))
+        ends = [tenant.stop() for tenant in self.tenants.values()]
+        for error in await asyncio.gather(*ends, return_exceptions=True):
+            if error is not None:
+                # Nothing acknowledged is lost; the other tenants stop in order.
+                LOG.error("a tenant did not stop in order", exc_info=error)
         self._lock.close()
 
     async def _summarise(self) -> None:
@@ -236,7 +240,7 @@ def create_app(settings: Settings) -> Door:
         Route("/metrics", _metrics(service), methods=["GET"]),
         Route("/openapi.json", _openapi(), methods=["GET"]),
     ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route(service)})
     app.router.redirect_slashes = False
     return Door(service, {(call.method, call.path): one for call, one in endpoints}, app)
 
@@ -355,7 +359,7 @@ class _Endpoint:
                 return await self._asked(scope, tenant, sent)
 
     async def _asked(self, scope: Scope, tenant: str, body: Any) -> Answer:
-        self._service.tenants[tenant].check_serving()
+        self._service.tenants[tenant].check_serving(writing=self._call.writes)
         asked = Asked(
             self._service.tenants[tenant],
             self._service.windows[tenant],
@@ -405,10 +409,14 @@ def refused(refusal: Refusal, more: Mapping[str, str] = NOTHING) -> Answer:
     return Answer(_encode(schema.Refused(problem(refusal))), refusal.status, headers)
 
 
-async def _no_route(_: Request, error: Exception) -> Any:
-    assert isinstance(error, HTTPException)
-    refusal = Refusal(error.status_code, "route", error.detail, field="path")
-    return refused(refusal, error.headers or {})
+def _no_route(service: Service) -> Callable[[Request, Exception], Awaitable[Any]]:
+    async def refuse(request: Request, error: Exception) -> Any:
+        assert isinstance(error, HTTPException)
+        refusal = Refusal(error.status_code, "route", error.detail, field="path")
+        service.refusals.count(refusal, tenant=None, client=request.scope["client"][0])
+        return refused(refusal, error.headers or {})
+
+    return refuse
 
 
 def _asset(name: str, kind: str) -> Handler:
