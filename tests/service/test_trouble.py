@@ -14,6 +14,7 @@ import pytest
 
 from tests.service.bench import Bench
 from tests.service.running import ARMS, process, running, told, wait_until
+from tests.service.test_starting import two_tenants
 
 
 def decide(http: httpx.Client, id: str) -> httpx.Response:
@@ -211,6 +212,22 @@ def test_a_stop_writes_everything_and_takes_a_snapshot(tmp_path: Path) -> None:
     (snapshot,) = (tmp_path / "default/snapshots").glob("*.state")
     assert snapshot.stem.endswith("-00000000000000000005")
     assert not (tmp_path / "default/journal.db-wal").exists()
+
+
+def test_a_tenant_that_cannot_stop_in_order_does_not_prevent_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(two_tenants(tmp_path)) as made:
+        good = {"Authorization": "Bearer good"}
+        rows = {"observations": [{"user": "ana", "features": [1.0, 0.0], "reward": 1.0}]}
+        made.http.post("/v1/observations", json=rows, headers=good)
+
+        def fails() -> None:
+            raise RuntimeError("not in order")
+
+        monkeypatch.setattr(made.service.tenants["bad"], "save", fails)
+    assert list((tmp_path / "data/good/snapshots").glob("*.state"))
+    assert "did not stop in order" in caplog.text
 
 
 def test_snapshots_are_taken_while_it_serves(tmp_path: Path) -> None:

@@ -176,6 +176,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8321
     data: str = "dyclu-data"
     log: LogFormat = "plain"
+    traces: bool = False
     operators: list[Operator] = []
     tls_cert: str | None = None
     tls_key: str | None = None

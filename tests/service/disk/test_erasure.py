@@ -198,6 +198,31 @@ def test_a_decision_for_an_erased_user_who_comes_back_during_a_replay_stays_pend
     asyncio.run(play())
 
 
+def test_the_lag_of_a_rebuild_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        served = await started(tmp_path)
+        await observe(served, "ana", 10)
+        await observe(served, "bob", 300)
+        assert (served.rebuild.lag_lines, served.rebuild.lag_seconds) == (0, 0.0)
+        lags, some = list[int](), served.rebuild.replay_some
+
+        async def watched(state: State) -> None:
+            await some(state)
+            lags.append(served.rebuild.lag_lines)
+            assert served.rebuild.lag_seconds > 0
+
+        monkeypatch.setattr(served.rebuild, "replay_some", watched)
+        await served.erase("ana")
+        await rebuilt(served)
+        # Lines of 310 that are left, and the one that records the erasure.
+        assert lags == sorted(lags, reverse=True)
+        assert 0 < lags[0] < 301
+        assert (served.rebuild.lag_lines, served.rebuild.lag_seconds) == (0, 0.0)
+        await served.stop()
+
+    asyncio.run(play())
+
+
 def test_a_snapshot_is_taken_after_a_rebuild(tmp_path: Path) -> None:
     async def play() -> None:
         served = await started(tmp_path)

@@ -234,7 +234,9 @@ def test_how_much_is_kept_by_lines_and_by_time(tmp_path: Path) -> None:
     bench.close()
 
 
-@pytest.mark.parametrize("text", ["90", "d", "ninety days", "-1d", "0 lines", "1e3 lines"])
+@pytest.mark.parametrize(
+    "text", ["90", "d", "ninety days", "-1d", "0 lines", "1e3 lines", "0s", "00 lines"]
+)
 def test_an_unclear_keep_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match='expected "all", a time'):
         Keep.parsed(text)

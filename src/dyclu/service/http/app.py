@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -32,6 +32,7 @@ from dyclu.service.http.calls import CALLS, Asked, Call, problem
 from dyclu.service.http.keys import Caller, Keyring
 from dyclu.service.http.log import QUIET, Refusals, log_request
 from dyclu.service.http.metrics import OPEN, PLAIN, Requests, Watched, exposition
+from dyclu.service.http.traces import Traces
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Settings, needing_restart
@@ -76,6 +77,7 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.keyring = Keyring(settings)
+        self.traces = Traces.exporting() if settings.traces else None
         data = Path(settings.data)
         make_folder(data)
         self._lock = _locked(data)
@@ -118,6 +120,8 @@ class Service:
             if error is not None:
                 # Nothing acknowledged is lost; the other tenants stop in order.
                 LOG.error("a tenant did not stop in order", exc_info=error)
+        if self.traces is not None:
+            await asyncio.to_thread(self.traces.stop)
         self._lock.close()
 
     async def _summarise(self) -> None:
@@ -170,6 +174,13 @@ class Service:
             self._check_host(headers.get(b"host", b""))
             _check_origin(headers)
         return self.keyring.caller(headers.get(b"authorization", b"").decode("latin-1"))
+
+    def keeps_open(self, tenant: str, scope: Scope, *, now: float) -> bool:
+        """Return whether a connection may stay open after the answer to this request."""
+        if scope["headers_once"].get(b"connection") == b"close":
+            return True  # the client closes it
+        idle = self.settings.idle_timeout
+        return self.budgets[tenant].keeps_open(scope["client"], now=now, idle=idle)
 
     def _check_host(self, host: bytes) -> None:
         # Without keys, a web page whose name was made to point here must not get an answer.
@@ -341,8 +352,12 @@ class _Endpoint:
         taken = time.perf_counter() - began
         if tenant is not None:
             service.requests[tenant].count(name, response.status, taken)
+            if not service.keeps_open(tenant, scope, now=began):
+                response = response.closing()
         if service.settings.log == "json":
             log_request(scope, name, caller, response.status, taken)
+        if service.traces is not None:
+            service.traces.record(scope, self._call, caller, response.status, taken)
         await response(scope, receive, send)
         if not body.ended:
             await body.drop()
@@ -377,6 +392,10 @@ class Answer:
     body: bytes
     status: int
     more: Mapping[str, str]
+
+    def closing(self) -> Answer:
+        """Return the same answer, after which the connection is closed."""
+        return replace(self, more={**self.more, "connection": "close"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""

@@ -194,6 +194,10 @@ _OF_ANY_TENANT: tuple[tuple[str, Kind, str, _Figure], ...] = (
         lambda w: _snapshot_age(w.tenant.folder),
     ),
     ("active_requests", "gauge", "Requests under way.", lambda w: w.budget.active),
+    (
+        "connections", "gauge", "Connections with a request in the last idle_timeout seconds.",
+        lambda w: w.budget.connections,
+    ),
     ("body_bytes", "gauge", "Bytes of request bodies under way.", lambda w: w.budget.held),
 )  # fmt: skip
 
