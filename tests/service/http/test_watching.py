@@ -300,6 +300,19 @@ def test_a_request_log_is_not_written_if_the_log_is_plain(
     assert not [one for one in caplog.records if one.name == "dyclu.service.requests"]
 
 
+def test_counters_do_not_fall_when_a_user_is_erased(tmp_path: Path) -> None:
+    """Prometheus would take a fall for a restart, and count everything again."""
+    with running(told(tmp_path)) as made:
+        for user in ("ana", "bob", "bob"):
+            made.decide(user)
+        assert 'dyclu_decisions_total{tenant="default"} 3' in made.http.get("/metrics").text
+        made.http.delete("/v1/users/bob")
+        assert made.service.tenants["default"].state.total.decisions == 1
+        assert 'dyclu_decisions_total{tenant="default"} 3' in made.http.get("/metrics").text
+        made.decide("ana")
+        assert 'dyclu_decisions_total{tenant="default"} 4' in made.http.get("/metrics").text
+
+
 def test_a_request_for_an_unknown_path_is_counted(tmp_path: Path) -> None:
     with running(told(tmp_path)) as made:
         assert made.http.get("/wp-login.php").status_code == 404
