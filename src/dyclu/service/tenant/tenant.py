@@ -73,7 +73,7 @@ class Tenant:
         self.name, self.rules, self.folder = name, rules, folder
         self._clock, self._steady = clock, steady
         self.stopped: str | None = None
-        self._serves = False
+        self._opened = self._computed = self._serves = False
         self._starting: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._ranking = asyncio.Lock()
@@ -84,6 +84,7 @@ class Tenant:
         """Open the journal; raises if it cannot be used. Nothing is read from it yet."""
         self.files = TenantFiles(self.name, self.folder, self.rules.spec())
         self._start = Start(self.files)
+        self._opened = True
         if self.rules.archive:
             archive.library()
 
@@ -101,6 +102,7 @@ class Tenant:
         )
         self._recovered = built.epoch
         self.files.saved = self.files.snapshots.used
+        self._computed = True
 
     def begin(self, *, snapshot_every: float) -> None:
         """Start in the background; `serving` says when it is done. Needs a running event loop."""
@@ -121,7 +123,7 @@ class Tenant:
 
     async def start(self, *, snapshot_every: float) -> None:
         """Compute the state; start writing, expiring decisions, and taking snapshots."""
-        if not hasattr(self, "engine"):
+        if not self._computed:
             await self.recover()
         await self._set_up(snapshot_every)
         for warning in self.state.policy.warnings:
@@ -155,8 +157,8 @@ class Tenant:
 
     async def stop(self) -> None:
         """Write what is in flight, take a snapshot, and close."""
-        if not hasattr(self, "files"):
-            return  # the journal could not be opened
+        if not self._opened:
+            return
         self._start.stop.set()
         if self._starting is not None:
             await self._starting
@@ -184,7 +186,7 @@ class Tenant:
         """How far the start is; None once it serves."""
         if self._serves:
             return None
-        return self._start.progress if hasattr(self, "files") else Progress()
+        return self._start.progress if self._opened else Progress()
 
     @property
     def serving(self) -> bool:
