@@ -153,7 +153,7 @@ def made_earlier(folder: Path, upto: int, monkeypatch: pytest.MonkeyPatch) -> No
 async def with_base(folder: Path) -> None:
     """Let a base stand for the first thousand lines."""
     served = await started(folder, keep="5000 lines")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while served.files.reader.facts().dropped < 1000:
             await asyncio.sleep(0.01)
     await served.stop()

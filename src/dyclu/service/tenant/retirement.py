@@ -55,18 +55,21 @@ class Retirement:
         upto = retention.due(self._files.reader, self.keep, now=self._engine.wall)
         if upto is not None:
             async with self._files.turn:
-                await self._retire(upto)
+                made = await self._retire(upto)
+            if not made:
+                # Rebuilds and snapshots have their turns meanwhile.
+                await asyncio.sleep(RETRY)
 
-    async def _retire(self, upto: int) -> None:
-        """Make a base for the lines up to `upto`, and delete these lines."""
+    async def _retire(self, upto: int) -> bool:
+        """Make a base for the lines up to `upto`, and delete these; return whether it was made."""
         self._erasures.retiring = upto
         try:
             with self._erasures.followed() as gone:
-                await self._make(upto, gone)
+                return await self._make(upto, gone)
         finally:
             self._erasures.retiring = None
 
-    async def _make(self, upto: int, gone: list[Gone]) -> None:
+    async def _make(self, upto: int, gone: list[Gone]) -> bool:
         files = self._files
         with bases.drafts(files.folder) as drafts:
             kind = "archive" if self._archived else "base only"
@@ -75,14 +78,14 @@ class Retirement:
                 # An erasure may be writing here too.
                 async with files.basing:
                     files.sweep()
-                await asyncio.sleep(RETRY)
-                return
+                return False
             while files.reader.facts().base != upto:
                 async with files.basing:
                     await self._store(drafts, upto, gone)
             pending = await asyncio.to_thread(retention.pending_at, drafts)
         await self._drop(pending)
         files.snapshots.purge(files.reader)
+        return True
 
     async def _store(self, drafts: Path, upto: int, gone: list[Gone]) -> None:
         """Store a base without users who were erased since it was begun."""
