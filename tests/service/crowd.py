@@ -44,6 +44,8 @@ class Witness:
         Names of users who were erased and never came back.
     wrong : list of str
         Answers that none of these requests should have had.
+    unlearnt : int
+        Rewards and observations of users who were erased since.
     answers : int
         How many there have been.
     counts : Counter of str
@@ -58,6 +60,7 @@ class Witness:
     erased: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
+    unlearnt: int = 0
     answers: int = 0
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -68,6 +71,7 @@ class Witness:
 
     def erase(self, ids: set[str]) -> None:
         """Expect nothing of these any more, but that they are gone."""
+        self.unlearnt += len(ids & self.rewards.keys()) + len(ids & self.events)
         for told in (self.decisions, self.rewards):
             for id in ids & told.keys():
                 del told[id]

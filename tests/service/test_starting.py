@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ import httpx
 import msgspec
 import pytest
 
-from dyclu.service import tenant as tenants
-from dyclu.service.disk.snapshots import SNAPSHOTS
+from dyclu.service.disk import snapshots
+from dyclu.service.disk.journal import JournalReader
+from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots
 from dyclu.service.engine.state import State
 from dyclu.service.http.keys import digest
 from dyclu.service.settings import Settings
-from dyclu.service.tenant import Progress
+from dyclu.service.spec import PolicySpec
+from dyclu.service.tenant import start
+from dyclu.service.tenant.start import Progress
 from tests.service.bench import bits
 from tests.service.disk.test_erasure import observe, started, tenant
 from tests.service.running import process, running, told, wait_until
@@ -93,6 +97,70 @@ def test_while_it_starts_it_answers_and_tells_how_far_it_is(
         assert 'dyclu_ready{tenant="default"} 1' in made.http.get("/metrics").text
 
 
+@pytest.mark.parametrize("there", ["snapshot of other code", "base", "nothing"])
+def test_a_long_replay_answers_reads_from_an_earlier_state(
+    tmp_path: Path, slow: threading.Event, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    slow.set()
+    rules = {"keep": "5000 lines"} if there == "base" else {}
+    filled(tmp_path, **rules)
+    folder = tmp_path / "data" / "t"
+    if there == "snapshot of other code":
+        made_earlier(folder, 1000, monkeypatch)
+    elif there == "base":
+        asyncio.run(with_base(tmp_path))
+    folder.rename(tmp_path / "data" / "default")
+    monkeypatch.setattr(start, "WORTH_A_PREVIEW", 100)
+    slow.clear()
+    with running(told(tmp_path / "data", **rules), ready=False) as made:
+        try:
+            wait_until(lambda: made.http.get("/readyz").json().get("lines_done", 0) > 0)
+            shown = made.http.get("/v1/policy")
+            assert made.decide("ana").json()["error"]["code"] == "starting"
+            assert made.http.delete("/v1/users/u0").status_code == 503
+            assert made.http.get("/readyz").status_code == 503
+            if there == "nothing":
+                assert shown.json()["error"]["code"] == "starting"
+                return
+            line = 1000
+            assert shown.json()["rewards"] == line
+            assert (shown.json()["healthy"], shown.json()["rebuilding"]) == (False, True)
+            assert f"this is the state of line {line}" in shown.json()["warnings"][-1]
+            assert made.http.get("/v1/users/u0").json()["rewards"] == 500
+            for path in ("/v1/models", "/v1/activity", "/v1/changes"):
+                assert made.http.get(path).status_code == 200
+            epoch = made.http.get("/v1/changes").json()["epoch"]
+            late = made.http.get(f"/v1/changes?since=9&epoch={epoch}")
+            assert late.json()["error"]["code"] == "starting"
+        finally:
+            slow.set()
+        wait_until(lambda: made.http.get("/readyz").status_code == 200)
+        now = made.http.get("/v1/policy").json()
+        assert (now["rewards"], now["healthy"], now["rebuilding"]) == (LINES, True, False)
+        # Other code may have noticed other changes, so their numbers do not go on.
+        assert made.http.get("/v1/changes").json()["epoch"] != epoch
+
+
+def made_earlier(folder: Path, upto: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave a snapshot of the first lines that another version of dyclu made."""
+    spec = PolicySpec("linucb", 2, {"alpha": 0.5})
+    with closing(JournalReader(folder / JOURNAL)) as reader, monkeypatch.context() as other:
+        other.setattr(snapshots, "made_by", lambda: {"dyclu": "0.0.1"})
+        state = State(spec.make()).apply_all(reader.after(0, upto=upto))
+        Snapshots(folder / SNAPSHOTS, spec, reader.facts().id).write(state, epoch=0)
+
+
+async def with_base(folder: Path) -> None:
+    """Let a base stand for the first thousand lines."""
+    served = await started(folder, keep="5000 lines")
+    async with asyncio.timeout(120):
+        while served.files.reader.facts().dropped < 1000:
+            await asyncio.sleep(0.01)
+    await served.stop()
+    for file in (served.folder / SNAPSHOTS).iterdir():
+        file.unlink()
+
+
 def test_a_stop_while_it_starts_keeps_what_was_replayed(
     tmp_path: Path, slow: threading.Event
 ) -> None:
@@ -105,7 +173,7 @@ def test_a_stop_while_it_starts_keeps_what_was_replayed(
         served.begin(snapshot_every=1000)
         while served.progress is None or served.progress.done < 3000:
             await asyncio.sleep(0.01)
-        served._told_to_stop.set()
+        served._start.stop.set()
         slow.set()
         await served.stop()
         served = tenant(tmp_path)
@@ -120,8 +188,8 @@ def test_a_long_start_writes_snapshots_on_the_way_and_logs_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(tmp_path)
-    monkeypatch.setattr(tenants, "SAVE_WHILE_STARTING", 0.0)
-    monkeypatch.setattr(tenants, "SAY_WHILE_STARTING", 0.0)
+    monkeypatch.setattr(start, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(start, "SAY_EVERY", 0.0)
     caplog.set_level("INFO")
 
     async def go() -> None:

@@ -14,13 +14,13 @@ from dyclu.service.engine.lines import encode
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import Observation
-from dyclu.service.tenant import EXPIRE_EVERY, Tenant
+from dyclu.service.tenant.tenant import EXPIRE_EVERY, Tenant
 from tests.service.disk.test_erasure import observe, started, tenant
 
 
 async def killed(served: Tenant) -> None:
     """End a tenant without its last snapshot."""
-    served.saved = served.state.total.seq
+    served.files.saved = served.state.total.seq
     await served.stop()
 
 
@@ -85,14 +85,14 @@ def test_a_kill_during_an_erasure_leaves_no_snapshot_with_the_user(tmp_path: Pat
         await observe(served, "ana", 3)
         served.save()
         mark = served.engine.erase("ana")
-        served._journal.erase("ana", encode(mark))
-        assert served._reader.being_erased() == [("ana", [])]
+        served.files.journal.erase("ana", encode(mark))
+        assert served.files.reader.being_erased() == [("ana", [])]
         await killed(served)
         assert stems(served) == {f"{0:08d}-{3:020d}"}
         served = tenant(tmp_path)
         await served.recover()
         assert stems(served) == set()
-        assert not served._reader.being_erased()
+        assert not served.files.reader.being_erased()
         await served.start(snapshot_every=1000)
         (served.folder / SNAPSHOTS / f"{0:08d}-{3:020d}.state").touch()
         with pytest.raises(Refusal, match="no such user"):
@@ -110,16 +110,16 @@ def test_lines_replayed_at_the_start_are_saved_by_the_next_snapshot(tmp_path: Pa
         await killed(served)
         served = tenant(tmp_path)
         await served.recover()
-        assert served.saved == 0
+        assert served.files.saved == 0
         await served.start(snapshot_every=1000)
         await served.stop()
         assert stems(served) == {f"{0:08d}-{3:020d}"}
         served = tenant(tmp_path)
         await served.recover()
-        assert served.saved == 3
+        assert served.files.saved == 3
         await served.start(snapshot_every=1000)
         await served.erase("ana")
-        assert served.saved == 0
+        assert served.files.saved == 0
         await killed(served)
 
     asyncio.run(play())
@@ -142,7 +142,7 @@ def test_snapshots_that_cannot_be_listed_are_reported_and_removed_later(tmp_path
         folder.rename(aside)
         folder.touch()
         assert (await served.erase("ana")).erased_records == 3
-        assert served.saved == 0
+        assert served.files.saved == 0
         (told,) = Window(served).policy().warnings
         assert "snapshots cannot be read (Not a directory)" in told
         await asyncio.sleep(2 * EXPIRE_EVERY)

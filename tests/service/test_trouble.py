@@ -14,6 +14,7 @@ import pytest
 
 from tests.service.bench import Bench
 from tests.service.running import ARMS, process, running, told, wait_until
+from tests.service.test_starting import two_tenants
 
 
 def decide(http: httpx.Client, id: str) -> httpx.Response:
@@ -125,7 +126,7 @@ def test_a_disk_too_full_to_open_a_journal_is_reported_in_one_line(
 def test_a_read_only_disk_refuses_requests_until_it_is_writable(tmp_path: Path) -> None:
     with running(told(tmp_path)) as made:
         made.decide("ana", decision_id="before")
-        journal = made.service.tenants["default"]._journal
+        journal = made.service.tenants["default"].files.journal
         # As a file system does that was remounted after an error.
         journal._writer.execute("PRAGMA query_only = ON")
         assert made.reward("before", 1.0).status_code == 503
@@ -141,7 +142,7 @@ def test_a_line_is_applied_if_its_commit_succeeded_but_reported_an_error(
     """The line is in the journal after all: what is served must follow from it."""
     with running(told(tmp_path)) as made:
         made.decide("ana", decision_id="d1")
-        journal = made.service.tenants["default"]._journal
+        journal = made.service.tenants["default"].files.journal
         append = journal.append
 
         def lies(lines: Any) -> None:
@@ -162,14 +163,14 @@ def test_a_decision_counts_once_if_its_commit_reported_an_error(
 ) -> None:
     with running(told(tmp_path)) as made:
         tenant = made.service.tenants["default"]
-        append = tenant._journal.append
+        append = tenant.files.journal.append
 
         def lies(lines: Any) -> None:
             append(lines)
             monkeypatch.undo()
             raise sqlite3.OperationalError("disk I/O error")
 
-        monkeypatch.setattr(tenant._journal, "append", lies)
+        monkeypatch.setattr(tenant.files.journal, "append", lies)
         assert made.decide("ana", decision_id="d1").status_code == 503
         wait_until(lambda: made.http.get("/readyz").status_code == 200, seconds=10)
         assert made.decide("ana", decision_id="d1").status_code == 200
@@ -186,14 +187,14 @@ def test_an_erasure_is_completed_if_its_commit_reported_an_error(
             made.reward(made.decide(user, decision_id=user).json()["decision_id"], 1.0)
         tenant = made.service.tenants["default"]
         tenant.save()
-        erase = tenant._journal.erase
+        erase = tenant.files.journal.erase
 
         def lies(*told: Any, **more: Any) -> None:
             erase(*told, **more)
             monkeypatch.undo()
             raise sqlite3.OperationalError("disk I/O error")
 
-        monkeypatch.setattr(tenant._journal, "erase", lies)
+        monkeypatch.setattr(tenant.files.journal, "erase", lies)
         assert made.http.delete("/v1/users/ana").status_code == 503
         wait_until(lambda: made.http.get("/readyz").status_code == 200, seconds=10)
         wait_until(lambda: made.http.get("/v1/users/ana").status_code == 404, seconds=10)
@@ -211,6 +212,22 @@ def test_a_stop_writes_everything_and_takes_a_snapshot(tmp_path: Path) -> None:
     (snapshot,) = (tmp_path / "default/snapshots").glob("*.state")
     assert snapshot.stem.endswith("-00000000000000000005")
     assert not (tmp_path / "default/journal.db-wal").exists()
+
+
+def test_a_tenant_that_cannot_stop_in_order_does_not_prevent_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(two_tenants(tmp_path)) as made:
+        good = {"Authorization": "Bearer good"}
+        rows = {"observations": [{"user": "ana", "features": [1.0, 0.0], "reward": 1.0}]}
+        made.http.post("/v1/observations", json=rows, headers=good)
+
+        def fails() -> None:
+            raise RuntimeError("not in order")
+
+        monkeypatch.setattr(made.service.tenants["bad"], "save", fails)
+    assert list((tmp_path / "data/good/snapshots").glob("*.state"))
+    assert "did not stop in order" in caplog.text
 
 
 def test_snapshots_are_taken_while_it_serves(tmp_path: Path) -> None:

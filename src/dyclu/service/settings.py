@@ -120,7 +120,7 @@ class Keep(Struct, frozen=True):
     def parsed(cls, text: str) -> Keep:
         """Return what a setting says."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|d)|(\d+) lines|all", text.strip())
-        if found is None or text.strip().startswith("0 "):
+        if found is None or not re.search("[1-9]|all", text):
             raise OptionError(
                 f'keep is {text!r}, expected "all", a time such as "90d", "12h" or "30m", or a '
                 'number such as "1000000 lines"'
@@ -176,6 +176,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8321
     data: str = "dyclu-data"
     log: LogFormat = "plain"
+    traces: bool = False
     operators: list[Operator] = []
     tls_cert: str | None = None
     tls_key: str | None = None

@@ -130,9 +130,9 @@ def test_a_tenant_archives_what_it_retires_and_erases_there_too(tmp_path: Path) 
         served = await started(tmp_path, **rules)
         await observe(served, "anastasia", 60)
         await observe(served, "bob", 200)
-        await until(lambda: served._reader.facts().dropped >= 150)
+        await until(lambda: served.files.reader.facts().dropped >= 150)
         assert users_in(served.folder) == {"anastasia", "bob"}
-        numbers = [line.seq for line in History(served._reader).lines()]
+        numbers = [line.seq for line in History(served.files.reader).lines()]
         assert numbers == list(range(1, 261))
         assert (await served.erase("anastasia")).exact
         assert users_in(served.folder) == {"bob"}
@@ -153,7 +153,7 @@ def test_a_user_who_was_pushed_out_is_erased_when_only_the_archive_knows_them(
         await observe(served, "bob", 60)
         await until(lambda: "anastasia" not in served.state.users)
         await observe(served, "bob", 200)
-        await until(lambda: served._reader.first_line("anastasia") is None)
+        await until(lambda: served.files.reader.first_line("anastasia") is None)
         assert users_in(served.folder) >= {"anastasia", "bob"}
         assert (await served.erase("anastasia")).erased_records == 0
         assert "anastasia" not in users_in(served.folder)
@@ -175,7 +175,7 @@ def test_a_stop_leaves_nothing_of_a_base_that_was_being_made(tmp_path: Path) -> 
         draft = served.folder / bases.DRAFTS / "77-00" / "base.state"
         draft.parent.mkdir(parents=True)
         draft.write_bytes(b"anastasia")
-        archive.write(served._reader, served.folder, after=0, upto=10)
+        archive.write(served.files.reader, served.folder, after=0, upto=10)
         (served.folder / archive.ARCHIVE / ".2023-11-14.77").write_bytes(b"anastasia")
         await served.stop()
         assert not anywhere(served.folder, b"anastasia")

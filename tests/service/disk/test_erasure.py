@@ -13,7 +13,8 @@ from dyclu.service.engine.lines import ErasureBody, ExpiryBody, make_line
 from dyclu.service.engine.state import State
 from dyclu.service.schema import Observation
 from dyclu.service.settings import TenantSettings
-from dyclu.service.tenant import WORTH_A_SNAPSHOT, Tenant
+from dyclu.service.tenant.rebuild import WORTH_A_SNAPSHOT
+from dyclu.service.tenant.tenant import Tenant
 from tests.service.bench import ARMS, Bench, ask, bits
 from tests.service.disk.test_journal import holding, reading
 
@@ -49,7 +50,7 @@ def test_a_reward_that_arrives_together_with_an_erasure_is_learnt(tmp_path: Path
         await asyncio.gather(served.erase("ana"), served.observe(told))
         await rebuilt(served)
         assert served.state.users["bob"].rewards == 1
-        assert [one.kind for one in served._reader.after(0)] == ["erasure", "event"]
+        assert [one.kind for one in served.files.reader.after(0)] == ["erasure", "event"]
         await served.stop()
 
     asyncio.run(play())
@@ -99,7 +100,7 @@ def test_a_user_erased_during_a_replay_stays_erased(
             replace(state)
 
         monkeypatch.setattr(served.engine, "replace", watched)
-        some, read = served._replay_some, asyncio.Event()
+        some, read = served.rebuild.replay_some, asyncio.Event()
 
         async def slowly(state: State) -> None:
             await some(state)
@@ -107,7 +108,7 @@ def test_a_user_erased_during_a_replay_stays_erased(
                 read.set()
                 await served.erase("bob")
 
-        monkeypatch.setattr(served, "_replay_some", slowly)
+        monkeypatch.setattr(served.rebuild, "replay_some", slowly)
         await served.erase("ana")
         await read.wait()
         await rebuilt(served)
@@ -132,7 +133,7 @@ def test_frequent_erasures_do_not_delay_the_replay(
         decided = await served.decide(ask("stays"))
         gone: list[str] = []
         seen: list[int] = []
-        replace, some = served.engine.replace, served._replay_some
+        replace, some = served.engine.replace, served.rebuild.replay_some
 
         def watched(state: State) -> None:
             replace(state)
@@ -151,7 +152,7 @@ def test_frequent_erasures_do_not_delay_the_replay(
                 await served.erase(gone[-1])
 
         monkeypatch.setattr(served.engine, "replace", watched)
-        monkeypatch.setattr(served, "_replay_some", interrupted)
+        monkeypatch.setattr(served.rebuild, "replay_some", interrupted)
         gone.append(users[0])
         await served.erase(users[0])
         while len(gone) < len(users) - 2:
@@ -160,7 +161,7 @@ def test_frequent_erasures_do_not_delay_the_replay(
         assert seen[0] < len(gone)
         assert len(seen) >= 3
         await served.reward(decided.decision_id, 1.0)
-        fresh = State(served.rules.spec().make()).apply_all(served._reader.after(0))
+        fresh = State(served.rules.spec().make()).apply_all(served.files.reader.after(0))
         assert bits(served.state, tmp_path) == bits(fresh, tmp_path)
         await served.stop()
 
@@ -174,7 +175,7 @@ def test_a_decision_for_an_erased_user_who_comes_back_during_a_replay_stays_pend
         served = await started(tmp_path)
         for user in ("ana", "bob", "cleo"):
             await observe(served, user, 300)
-        some, made = served._replay_some, list[str]()
+        some, made = served.rebuild.replay_some, list[str]()
 
         async def slowly(state: State) -> None:
             await some(state)
@@ -183,7 +184,7 @@ def test_a_decision_for_an_erased_user_who_comes_back_during_a_replay_stays_pend
                 await served.erase("bob")
                 made[0] = (await served.decide(ask("bob"))).decision_id
 
-        monkeypatch.setattr(served, "_replay_some", slowly)
+        monkeypatch.setattr(served.rebuild, "replay_some", slowly)
         await served.erase("ana")
         replaced = served.state
         while served.state is replaced:
@@ -192,6 +193,31 @@ def test_a_decision_for_an_erased_user_who_comes_back_during_a_replay_stays_pend
         assert not (await served.reward(made[0], 1.0)).repeated
         await rebuilt(served)
         assert served.state.users["bob"].rewards == 1
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_the_lag_of_a_rebuild_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        served = await started(tmp_path)
+        await observe(served, "ana", 10)
+        await observe(served, "bob", 300)
+        assert (served.rebuild.lag_lines, served.rebuild.lag_seconds) == (0, 0.0)
+        lags, some = list[int](), served.rebuild.replay_some
+
+        async def watched(state: State) -> None:
+            await some(state)
+            lags.append(served.rebuild.lag_lines)
+            assert served.rebuild.lag_seconds > 0
+
+        monkeypatch.setattr(served.rebuild, "replay_some", watched)
+        await served.erase("ana")
+        await rebuilt(served)
+        # Lines of 310 that are left, and the one that records the erasure.
+        assert lags == sorted(lags, reverse=True)
+        assert 0 < lags[0] < 301
+        assert (served.rebuild.lag_lines, served.rebuild.lag_seconds) == (0, 0.0)
         await served.stop()
 
     asyncio.run(play())
@@ -207,12 +233,12 @@ def test_a_snapshot_is_taken_after_a_rebuild(tmp_path: Path) -> None:
         await served.erase("ana")
         assert not list(served.snapshots.folder.glob(f"{0:08d}-*"))
         async with asyncio.timeout(30):
-            while not served.saved:
+            while not served.files.saved:
                 await asyncio.sleep(0.01)
         assert not served.rebuilding
-        assert served.saved == served.state.total.seq
+        assert served.files.saved == served.state.total.seq
         served.snapshots.complaints.clear()
-        made = served.snapshots.latest(served._reader, exact=True)
+        made = served.snapshots.latest(served.files.reader, exact=True)
         assert made is not None
         assert bits(made.state, tmp_path) == bits(served.state, tmp_path)
         await served.stop()
@@ -263,7 +289,7 @@ def test_an_unfinished_snapshot_leaves_no_files(
     async def play() -> None:
         served, begun = tenant(tmp_path), waiting_instead(monkeypatch)
         await served.start(snapshot_every=1000)
-        taking = asyncio.create_task(served._take_snapshot())
+        taking = asyncio.create_task(served.saving.take())
         process = await begun.get()
         left = draft(served, epoch=0)
         if end == "killed":
@@ -288,8 +314,8 @@ def test_a_snapshot_finished_after_an_erasure_is_removed(
         served, begun = tenant(tmp_path), waiting_instead(monkeypatch)
         await served.start(snapshot_every=1000)
         await observe(served, "ana", 3)
-        remembers = State(served.rules.spec().make()).apply_all(served._reader.after(0))
-        taking = asyncio.create_task(served._take_snapshot())
+        remembers = State(served.rules.spec().make()).apply_all(served.files.reader.after(0))
+        taking = asyncio.create_task(served.saving.take())
         process = await begun.get()
         await served.erase("ana")
         served.snapshots.write(remembers, epoch=0)
@@ -299,7 +325,7 @@ def test_a_snapshot_finished_after_an_erasure_is_removed(
             process.stdin.close()
         await asyncio.gather(taking, return_exceptions=True)
         assert not list(served.snapshots.folder.iterdir())
-        assert served.saved == 0
+        assert served.files.saved == 0
         await served.stop()
 
     asyncio.run(play())
@@ -313,7 +339,7 @@ def test_an_erasure_removes_drafts_from_before_it_and_no_others(tmp_path: Path) 
         await served.erase("ana")
         assert not before.exists()
         before.touch()
-        served.snapshots.purge(served._reader)
+        served.snapshots.purge(served.files.reader)
         assert not before.exists()
         # Somebody may be writing it.
         assert since.exists()

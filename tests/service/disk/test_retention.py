@@ -234,7 +234,9 @@ def test_how_much_is_kept_by_lines_and_by_time(tmp_path: Path) -> None:
     bench.close()
 
 
-@pytest.mark.parametrize("text", ["90", "d", "ninety days", "-1d", "0 lines", "1e3 lines"])
+@pytest.mark.parametrize(
+    "text", ["90", "d", "ninety days", "-1d", "0 lines", "1e3 lines", "0s", "00 lines"]
+)
 def test_an_unclear_keep_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match='expected "all", a time'):
         Keep.parsed(text)
@@ -321,7 +323,7 @@ def anywhere(folder: Path, name: bytes) -> list[Path]:
 
 
 def lines(served: Any) -> int:
-    return len(served._reader.numbers(0, 2**62, most=10**6))
+    return len(served.files.reader.numbers(0, 2**62, most=10**6))
 
 
 @pytest.mark.parametrize("policy", ["linucb", "atlas"])
@@ -331,7 +333,7 @@ def test_a_tenant_keeps_what_it_was_told_to_keep(tmp_path: Path, policy: str) ->
         served = await started(tmp_path, **rules)
         for turn in range(6):
             await observe(served, f"u{turn % 3}", 60)
-        await until(lambda: lines(served) <= 105 and served._reader.facts().dropped >= 255)
+        await until(lambda: lines(served) <= 105 and served.files.reader.facts().dropped >= 255)
         expected = bits(served.state, tmp_path)
         assert served.state.total.rewards == 360
         await served.stop()
@@ -351,7 +353,7 @@ def test_a_user_in_the_base_is_erased_everywhere(tmp_path: Path, policy: str, ex
         served = await started(tmp_path, **rules)
         await observe(served, "anastasia", 60)
         await observe(served, "bob", 200)
-        await until(lambda: served._reader.facts().dropped >= 150)
+        await until(lambda: served.files.reader.facts().dropped >= 150)
         await observe(served, "cleo", 3)
         assert (await served.erase("cleo")).exact
         told = await served.erase("anastasia")
@@ -382,11 +384,11 @@ def test_a_kill_between_the_lines_and_the_base_of_an_erasure_is_completed_at_the
         served = await started(tmp_path, keep="100 lines")
         await observe(served, "anastasia", 60)
         await observe(served, "bob", 200)
-        await until(lambda: served._reader.facts().base >= 150)
-        await until(lambda: served._reader.facts().dropped == served._reader.facts().base)
+        await until(lambda: served.files.reader.facts().base >= 150)
+        await until(lambda: served.files.reader.facts().dropped == served.files.reader.facts().base)
         mark = served.engine.erase("anastasia")
-        served._journal.erase("anastasia", encode(mark), first=1)
-        served.saved = served.state.total.seq
+        served.files.journal.erase("anastasia", encode(mark), first=1)
+        served.files.saved = served.state.total.seq
         await served.stop()
         rows = sqlite3.connect(served.folder / JOURNAL)
         assert rows.execute("SELECT user FROM erasing").fetchall() == [("anastasia",)]
@@ -410,7 +412,7 @@ def test_snapshots_are_made_under_steady_erasures_and_used_by_the_next_start(
         people = [f"u{i}" for i in range(12)]
         for user in people:
             await observe(served, user, 40)
-        some = served._replay_some
+        some = served.rebuild.replay_some
 
         async def interrupted(state: State) -> None:
             before = state.total.seq
@@ -418,7 +420,7 @@ def test_snapshots_are_made_under_steady_erasures_and_used_by_the_next_start(
             if len(people) > 3 and state.total.seq - before > 50:
                 await served.erase(people.pop())
 
-        monkeypatch.setattr(served, "_replay_some", interrupted)
+        monkeypatch.setattr(served.rebuild, "replay_some", interrupted)
         written: list[int] = []
         write = served.snapshots.write
 
@@ -440,7 +442,7 @@ def test_snapshots_are_made_under_steady_erasures_and_used_by_the_next_start(
         assert served.snapshots.used == served.state.total.seq
         assert set(served.state.users) == set(people)
         await rebuilt(served)
-        fresh = State(served.rules.spec().make()).apply_all(served._reader.after(0))
+        fresh = State(served.rules.spec().make()).apply_all(served.files.reader.after(0))
         assert bits(served.state, tmp_path) == bits(fresh, tmp_path)
         await served.stop()
 
@@ -476,7 +478,7 @@ def test_requests_about_a_user_wait_while_the_base_is_rewritten_without_them(
         served = await started(tmp_path, keep="100 lines")
         await observe(served, "ana", 60)
         await observe(served, "bob", 200)
-        await until(lambda: served._reader.facts().base >= 150)
+        await until(lambda: served.files.reader.facts().base >= 150)
         read_base = bases.read_base
 
         def slowly(*told: Any) -> Any:

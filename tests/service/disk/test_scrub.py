@@ -121,14 +121,14 @@ def test_an_erasure_cleans_and_a_kill_before_that_is_made_good_at_the_next_start
         await observe(served, "ana", 50)
         await observe(served, "bea", 50)
         await served.erase("ana")
-        assert served._reader.facts().unclean == 0
+        assert served.files.reader.facts().unclean == 0
         monkeypatch.setattr(Journal, "clean", lambda *_: None)
         await served.erase("bea")
-        assert served._reader.facts().unclean
+        assert served.files.reader.facts().unclean
         await killed(served)
         monkeypatch.undo()
         served = await started(tmp_path)
-        assert served._reader.facts().unclean == 0
+        assert served.files.reader.facts().unclean == 0
         await served.stop()
 
     asyncio.run(go())

@@ -87,6 +87,9 @@ CORPUS = {
     "two keys": Case(decision(HOST, JSON, BEARER, b"Authorization: Bearer x\r\n"), (400,)),
     "two content types": Case(decision(HOST, JSON, JSON, BEARER), (400,)),
     "two lengths": Case(decision(HOST, JSON, BEARER, b"Content-Length: 3\r\n"), (400,)),
+    "one length twice": Case(
+        decision(HOST, JSON, BEARER, b"Content-Length: %d\r\n" % len(DECIDE)), (200,), framed=True
+    ),
     "length and chunks": Case(chunked(HOST, JSON, BEARER, b"Content-Length: 3\r\n"), (200,)),
     "chunks twice": Case(
         line(

@@ -34,7 +34,7 @@ def _nothing_is_learnt(service: Running) -> Iterator[None]:
 
 
 def lines(service: Running) -> list[Line]:
-    return list(service.service.tenants["default"]._journal.reader().after(0))
+    return list(service.service.tenants["default"].files.journal.reader().after(0))
 
 
 def post(service: Running, path: str, body: bytes, **headers: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import pytest
 from benchmarks.tenants import crowd
 from dyclu.service.http.keys import digest
 from dyclu.service.spec import PolicySpec
+from dyclu.service.tenant.start import Progress
 from tests.service.browser import Browser, browser
 from tests.service.running import Running, running, told, wait_until
 
@@ -129,6 +132,87 @@ def test_the_map_keeps_distances(service: Running, window: Browser) -> None:
     ]
     ratio = pairs[1] / pairs[0]
     assert np.allclose(ratio, ratio[0], rtol=1e-6)
+
+
+LABELS = """
+  const boxes = [...document.querySelectorAll('#map g')].map((one) => one.getBoundingClientRect());
+  return boxes.map((one) => [one.left, one.top, one.right, one.bottom]);
+"""
+
+
+def test_labels_of_the_map_do_not_overlap(service: Running, window: Browser) -> None:
+    window.open(service.url)
+    wait_until(lambda: window.run("return document.querySelectorAll('#map circle').length"))
+    # Twelve models of equal size, close together.
+    models: list[dict[str, float]] = [
+        {"id": 1000 + i, "users": 50, "observations": 9, "growth": 0, "x": i % 4, "y": i // 4}
+        for i in range(12)
+    ]
+    models += [one | {"id": one["id"] + 12, "x": one["x"] + 0.1} for one in models]
+    drawn = {"version": 1, "total": 24, "users_elsewhere": 0, "models": models}
+    window.run(f"view.mapped = Infinity; showMap({json.dumps(drawn)}, {{rewards: 1}})")
+    boxes = window.run(LABELS)
+    assert 12 <= len(boxes) < 24
+    for one, other in itertools.combinations(boxes, 2):
+        apart_x = one[2] <= other[0] + 1 or other[2] <= one[0] + 1
+        assert apart_x or one[3] <= other[1] + 1 or other[3] <= one[1] + 1
+
+
+def test_counts_have_whole_numbers_on_their_axis(service: Running, window: Browser) -> None:
+    window.open(service.url)
+    wait_until(lambda: window.text("#users") == "9")
+    told = "#alarms text[text-anchor=end]"
+    script = """
+      const rows = [{at: 0, changes: 1}, {at: 5, changes: 0}];
+      const curve = {kind: "bar", value: (row) => row.changes};
+      chart("alarms", rows, [curve], {zero: true, whole: true});
+    """
+    shown = f"return [...document.querySelectorAll('{told}')].map((one) => one.textContent)"
+    ticks = window.run(script + shown)[:-1]
+    assert ticks == ["0", "1"]
+
+
+def test_equal_curves_can_both_be_seen(service: Running, window: Browser) -> None:
+    window.open(service.url)
+    wait_until(lambda: window.run("return document.querySelectorAll('#traffic .curve').length"))
+    style = "getComputedStyle(document.querySelector('#traffic .{}'))"
+    below, above = (style.format(name) for name in ("decisions", "rewards"))
+    wide = [float(window.run(f"return parseFloat({one}.strokeWidth)")) for one in (below, above)]
+    assert wide[0] >= 2 * wide[1]
+
+
+def test_health_and_latency_are_on_the_page(service: Running, window: Browser) -> None:
+    window.open(service.url)
+    wait_until(lambda: window.text("#journal").endswith("MB"))
+    assert window.text("#queue") == "0"
+    # From two readings on, there are requests between them.
+    window.run("view.measured = 0")
+    wait_until(lambda: window.text("#latency").startswith(("≤", ">")), seconds=20)
+    assert window.text("#failed") == "0"
+
+
+def test_a_long_id_does_not_stretch_the_page(service: Running, window: Browser) -> None:
+    window.open(service.url)
+    wait_until(lambda: window.text("#users") == "9")
+    window.phone(380, 800)
+    window.run("who.value = 'y'.repeat(128); lookup.requestSubmit()")
+    wait_until(lambda: "no such user" in window.text("#user-note"))
+    window.run("tenant.textContent = 'x'.repeat(64)")
+    assert window.run("return document.documentElement.scrollWidth") <= 380
+
+
+def test_the_page_says_how_far_a_start_is(tmp_path: Path, window: Browser) -> None:
+    with running(told(tmp_path)) as made:
+        tenant = made.service.tenants["default"]
+        window.open(made.url)
+        wait_until(lambda: window.text("#state") == "well")
+        tenant._start.progress = Progress(done=3000, total=6000, began=time.monotonic() - 9)
+        tenant._serves = False
+        wait_until(
+            lambda: window.text("#state").startswith("starting: 3,000 of 6,000 lines, about")
+        )
+        tenant._serves = True
+        wait_until(lambda: window.text("#state") == "well")
 
 
 def test_the_page_fits_a_phone_and_dark_mode(

@@ -18,11 +18,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 import dyclu
+from dyclu.service.http import metrics
 from dyclu.service.http.keys import digest, new_key
 from dyclu.service.http.log import QUIET, Refusals
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import settings
-from tests.service.running import ARMS, Running, process, running, wait_until
+from tests.service.running import ARMS, Running, process, running, told, wait_until
 
 KEYS = {name: new_key() for name in ("shop", "news", "ops", "old", "next")}
 OPEN = {"Accept": "application/openmetrics-text; version=1.0.0"}
@@ -297,3 +298,39 @@ def test_a_request_log_is_not_written_if_the_log_is_plain(
     with caplog.at_level(logging.INFO):
         ask(service.http, "shop").raise_for_status()
     assert not [one for one in caplog.records if one.name == "dyclu.service.requests"]
+
+
+def test_counters_do_not_fall_when_a_user_is_erased(tmp_path: Path) -> None:
+    """Prometheus would take a fall for a restart, and count everything again."""
+    with running(told(tmp_path)) as made:
+        for user in ("ana", "bob", "bob"):
+            made.decide(user)
+        assert 'dyclu_decisions_total{tenant="default"} 3' in made.http.get("/metrics").text
+        made.http.delete("/v1/users/bob")
+        assert made.service.tenants["default"].state.total.decisions == 1
+        assert 'dyclu_decisions_total{tenant="default"} 3' in made.http.get("/metrics").text
+        made.decide("ana")
+        assert 'dyclu_decisions_total{tenant="default"} 4' in made.http.get("/metrics").text
+
+
+def test_a_request_for_an_unknown_path_is_counted(tmp_path: Path) -> None:
+    with running(told(tmp_path)) as made:
+        assert made.http.get("/wp-login.php").status_code == 404
+        assert made.http.put("/v1/decisions").status_code == 405
+        figures = made.http.get("/metrics").text
+    assert 'dyclu_strangers_refused_total{status="404",code="route"} 1' in figures
+    assert 'dyclu_strangers_refused_total{status="405",code="route"} 1' in figures
+
+
+def test_metrics_are_answered_if_a_snapshot_is_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: object) -> float:
+        raise FileNotFoundError
+
+    figures = tuple((*one[:3], gone) for one in metrics._OF_ANY_TENANT)
+    monkeypatch.setattr(metrics, "_OF_ANY_TENANT", figures)
+    with running(told(tmp_path)) as made:
+        answer = made.http.get("/metrics")
+    assert answer.status_code == 200
+    assert "dyclu_snapshot_age_seconds" in answer.text

@@ -1,10 +1,10 @@
 "use strict";
 // Asks the service once a second and draws what it says. No library, no state but this.
 
-const EVERY = 1000, MAP_EVERY = 3000, ROWS = 50;
+const EVERY = 1000, MAP_EVERY = 3000, HEALTH_EVERY = 5000, MINUTE = 60_000, ROWS = 50;
 const WIDTH = 600, HEIGHT = 180, LEFT = 46, BOTTOM = 22, TOP = 10;
 const $ = (id) => document.getElementById(id);
-const view = { span: "seconds", since: null, epoch: null, changes: [], user: null, activity: null, mapped: 0, version: 0, segment: "segment" };
+const view = { span: "seconds", since: null, epoch: null, changes: [], user: null, activity: null, mapped: 0, version: 0, segment: "segment", measured: 0, figures: [] };
 
 // --- asking -----------------------------------------------------------------------------------
 
@@ -12,10 +12,14 @@ class Refused extends Error {
   constructor(status, message) { super(message); this.status = status; }
 }
 
-async function ask(path) {
+function send(path) {
   const key = sessionStorage.getItem("dyclu-key");
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
-  const response = await fetch(path, { headers, cache: "no-store" });
+  return fetch(path, { headers, cache: "no-store" });
+}
+
+async function ask(path) {
+  const response = await send(path);
   const answer = await response.json();
   if (!response.ok) throw new Refused(response.status, answer.error.message);
   return answer;
@@ -26,7 +30,7 @@ async function look() {
     try {
       await refresh();
     } catch (error) {
-      trouble(error);
+      await trouble(error).catch(() => {});
     }
   }
   setTimeout(look, EVERY);
@@ -39,21 +43,82 @@ async function refresh() {
   $("main").hidden = false;
   view.activity = activity;
   showPolicy(policy);
+  if (!policy.healthy) await showReadiness();
   showActivity();
   showChanges(changes);
   if (Date.now() - view.mapped > MAP_EVERY) {
     view.mapped = Date.now();
     showMap(await ask("v1/models"), policy);
   }
+  if (Date.now() - view.measured > HEALTH_EVERY) {
+    view.measured = Date.now();
+    showHealth(await (await send("metrics")).text());
+  }
   if (view.user !== null) await showUser(view.user);
 }
 
-function trouble(error) {
+async function trouble(error) {
   const locked = error instanceof Refused && error.status === 401;
   $("login").hidden = !locked;
   $("main").hidden = locked;
   $("dot").className = "dot bad";
   $("state").textContent = locked ? "needs a key" : "does not answer";
+  if (error instanceof Refused && error.status === 503) await showReadiness();
+}
+
+// Why the service is not ready, and how far a start is.
+async function showReadiness() {
+  const health = await (await send("readyz")).json();
+  const left = health.seconds_left;
+  if (health.status === "starting") {
+    $("state").textContent = `starting: ${number(health.lines_done)} of ${many(health.lines_total, "line")}` +
+      (left === null || left === undefined ? "" : `, about ${many(Math.ceil(left), "second")} left`);
+  } else if (health.status === "unavailable") {
+    $("state").textContent = health.reason;
+  }
+}
+
+// --- health -----------------------------------------------------------------------------------
+
+// Sums of the figures of a text in Prometheus' format, by name, and buckets by their bounds.
+function figuresOf(text) {
+  const sums = {}, buckets = {};
+  for (const line of text.split("\n")) {
+    const found = /^(\w+)(?:\{(.*)\})? (\S+)$/.exec(line);
+    if (!found) continue;
+    const [, name, labels = "", value] = found;
+    const bound = /le="([^"]+)"/.exec(labels), status = /status="5/.test(labels);
+    if (name === "dyclu_request_seconds_bucket") buckets[bound[1]] = (buckets[bound[1]] ?? 0) + Number(value);
+    else sums[name] = (sums[name] ?? 0) + Number(value);
+    if (name === "dyclu_requests_total" && status) sums.failed = (sums.failed ?? 0) + Number(value);
+  }
+  return { at: Date.now(), sums, buckets };
+}
+
+// The least bound within which a share of the requests of the last minute was answered.
+function within(share, now, before) {
+  const count = (bound) => (now.buckets[bound] ?? 0) - (before.buckets[bound] ?? 0);
+  const bounds = Object.keys(now.buckets);
+  if (bounds.length === 0 || count("+Inf") <= 0) return "–";
+  const bound = bounds.find((one) => count(one) >= share * count("+Inf"));
+  return bound === "+Inf" ? "> 5 s" : Number(bound) < 1 ? `≤ ${number(1000 * bound)} ms` : `≤ ${number(Number(bound))} s`;
+}
+
+const bytes = (value) => (value === undefined ? "–" : `${short(value / 1e6)} MB`);
+const age = (seconds) => (seconds === undefined ? "none"
+  : seconds < 120 ? `${Math.round(seconds)} s` : seconds < 7200 ? `${Math.round(seconds / 60)} min`
+    : `${Math.round(seconds / 3600)} h`);
+
+function showHealth(text) {
+  const now = figuresOf(text);
+  view.figures = [...view.figures.filter((one) => one.at > now.at - MINUTE - HEALTH_EVERY), now];
+  const before = view.figures[0], { sums } = now;
+  $("latency").textContent = within(0.99, now, before);
+  $("failed").textContent = number((sums.failed ?? 0) - (before.sums.failed ?? 0));
+  $("queue").textContent = number(sums.dyclu_queue_lines);
+  $("journal").textContent = bytes(sums.dyclu_journal_bytes);
+  $("snapshot").textContent = age(sums.dyclu_snapshot_age_seconds);
+  $("memory").textContent = bytes(sums.process_resident_memory_bytes);
 }
 
 // --- numbers ----------------------------------------------------------------------------------
@@ -150,7 +215,7 @@ function showActivity() {
     { name: "rewards", kind: "rewards", value: (row) => row.rewards / seconds },
   ], { zero: true });
   chart("reward", past, [{ name: "mean reward", kind: "decisions", value: mean }], {});
-  chart("alarms", rows, [{ name: "changes", kind: "bar", value: (row) => row.changes }], { zero: true });
+  chart("alarms", rows, [{ name: "changes", kind: "bar", value: (row) => row.changes }], { zero: true, whole: true });
 }
 
 // The least of 1, 2, 5 times a power of ten that cuts a range into at most four.
@@ -159,14 +224,15 @@ function step(range) {
   return [1, 2, 5, 10].map((factor) => factor * power).find((one) => range / one <= 4);
 }
 
-function chart(id, rows, curves, { zero }) {
+function chart(id, rows, curves, { zero, whole }) {
   const svg = $(id);
   svg.replaceChildren();
   const all = curves.flatMap((curve) => rows.map(curve.value)).filter((value) => value !== null);
   let low = Math.min(...all, zero ? 0 : Infinity), high = Math.max(...all, zero ? 1 : -Infinity);
   if (all.length === 0 && !zero) [low, high] = [0, 1];
   if (high - low < 1e-9) [low, high] = [low - 0.5, high + 0.5];
-  const tick = step(high - low);
+  // There is no half of a change.
+  const tick = Math.max(step(high - low), whole ? 1 : 0);
   low = Math.floor(low / tick + 1e-9) * tick;
   high = Math.ceil(high / tick - 1e-9) * tick;
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (value - low) / (high - low));
@@ -228,7 +294,7 @@ function showMap(map, policy) {
     ? (policy.rewards === 0 ? "Nothing has been learnt yet."
       : view.segment === "model" ? "There is no model yet." : "This policy keeps no groups of users.")
     : many(map.total, "model") +
-      `${map.users_elsewhere ? `, and ${many(map.users_elsewhere, "user")} on none of those shown` : ""}. Labels show id and number of users; similar models are close together.`;
+      `${map.users_elsewhere ? `, and ${many(map.users_elsewhere, "user")} on none of those shown` : ""}. Labels are ids; larger circles have more users; similar models are close together.`;
   if (models.length === 0) return;
   const most = Math.max(...models.map((one) => one.users), 1);
   const radius = (one) => 6 + 34 * Math.sqrt(one.users / most);
@@ -247,15 +313,21 @@ function showMap(map, policy) {
     circle.onpointerenter = circle.onfocus = () => { $("map-read").textContent = told; };
     circle.onpointerleave = circle.onblur = () => { $("map-read").textContent = ""; };
   }
-  const labelled = [];
-  for (const one of models) {
-    const [cx, cy] = [x(one), y(one)];
-    if (radius(one) < 12 || labelled.some(([a, b]) => Math.hypot(a - cx, b - cy) < 24)) continue;
-    labelled.push([cx, cy]);
-    draw(svg, "text", { class: "label id", x: cx, y: cy + (radius(one) < 20 ? 4 : -1) }, one.id);
-    if (radius(one) >= 20) draw(svg, "text", { class: "label count", x: cx, y: cy + 12 }, short(one.users));
+  // The largest first: a label that would cover another one is left out.
+  const taken = [];
+  for (const one of [...models].sort((a, b) => b.users - a.users)) {
+    if (radius(one) < 12) continue;
+    const label = draw(svg, "g", {});
+    draw(label, "text", { class: "label id", x: x(one), y: y(one) + (radius(one) < 20 ? 4 : -1) }, one.id);
+    if (radius(one) >= 20) draw(label, "text", { class: "label count", x: x(one), y: y(one) + 12 }, short(one.users));
+    const box = label.getBBox();
+    if (taken.some((other) => overlap(box, other))) label.remove();
+    else taken.push(box);
   }
 }
+
+const overlap = (one, other) => one.x < other.x + other.width && other.x < one.x + one.width &&
+  one.y < other.y + other.height && other.y < one.y + one.height;
 
 // --- people -----------------------------------------------------------------------------------
 

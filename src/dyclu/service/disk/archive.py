@@ -131,11 +131,11 @@ def holds(tenant: Path, user: str) -> bool:
     )
 
 
-def forget(tenant: Path, users: Iterable[str]) -> None:
-    """Rewrite the files that hold lines of these users, without them."""
+def forget(tenant: Path, users: Iterable[str]) -> bool:
+    """Rewrite the files that hold lines of these users, without them; return whether any did."""
     there, names = files(tenant), list(users)
     if not there or not names:
-        return
+        return False
     arrow = library()
     gone: set[int] = set()
     for _, path in there:
@@ -145,6 +145,7 @@ def forget(tenant: Path, users: Iterable[str]) -> None:
         for _, path in there:
             _rewrite(path, arrow.array(sorted(gone)))
         sync_folder(tenant / ARCHIVE)
+    return bool(gone)
 
 
 def _rewrite(path: Path, gone: Any) -> None:

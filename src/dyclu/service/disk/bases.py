@@ -194,6 +194,8 @@ def store(
 
     If a user was erased since `epoch`, it is not put in force, and its parts are removed.
     """
+    # An attempt that failed may have left parts of the same generation.
+    yield from _dropping(journal)
     generation = reader.facts().generation + 1
     for file in FILES:
         for number, piece in enumerate(_pieces(folder / file)):
@@ -202,6 +204,11 @@ def store(
         if digest(reader.parts(generation, file)) != digest(_pieces(folder / file)):
             raise DamagedFile(f"{reader.path} does not give back the base that was stored")
     yield partial(journal.put_in_force, generation, line, epoch=epoch, archived=archived)
+    yield from _dropping(journal)
+
+
+def _dropping(journal: Journal) -> Iterator[Write]:
+    """Yield the writes that delete parts of all bases that are not in force."""
     left = [True]
 
     def drop() -> None:

@@ -74,6 +74,8 @@ class Committer:
     ----------
     trouble : str or None
         Why nothing is accepted at present.
+    batches, batched : int
+        Commits so far, and lines in them.
     """
 
     def __init__(
@@ -85,13 +87,12 @@ class Committer:
         max_queue: int,
         served: str,
         retry: float = 1.0,
-        watch: Callable[[int], None] = lambda _: None,
         healed: Callable[[], None] = lambda: None,
         die: Callable[[], None] = lambda: os._exit(FATAL),
     ) -> None:
         self._journal, self._reader, self._engine = journal, reader, engine
         self._most, self._served, self._retry = max_queue, served, retry
-        self._watch, self._healed, self._die = watch, healed, die
+        self._healed, self._die = healed, die
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "dyclu-writer")
         self._waiting: deque[_Batch] = deque()
@@ -99,6 +100,7 @@ class Committer:
         self._healing: asyncio.Task[None] | None = None
         self._taking_in: asyncio.Task[None] | None = None
         self._queued = self._since_tidy = 0
+        self.batches = self.batched = 0
         self.trouble: str | None = None
 
     async def begin(self) -> None:
@@ -149,18 +151,20 @@ class Committer:
 
     def run(self, job: Callable[[], Any], line: Line) -> asyncio.Future[Any]:
         """Run a job in the writing thread, in its turn; the job writes this line itself."""
-        batch = _Batch([line], job=job)
-        self._waiting.append(batch)
-        self._queued += 1
-        waiter = self._wait_for(batch)
-        self._kick()
-        return waiter
+        return self._run(_Batch([line], job=job))
 
     def do(self, job: Callable[[], Any]) -> asyncio.Future[Any]:
         """Run a job in the writing thread, in its turn; it changes no line."""
-        batch = _Batch(job=job)
-        self._waiting.append(batch)
+        return self._run(_Batch(job=job))
+
+    def _run(self, batch: _Batch) -> asyncio.Future[Any]:
         waiter = self._wait_for(batch)
+        if self.trouble is not None:
+            # It would wait for a disk that may never be well, and a stop with it.
+            batch.give_up(unavailable(self.trouble))
+            return waiter
+        self._waiting.append(batch)
+        self._queued += len(batch.lines)
         self._kick()
         return waiter
 
@@ -236,8 +240,8 @@ class Committer:
             self._end()
         self._writing = None
         self._queued -= len(batch.lines)
-        if batch.lines:
-            self._watch(len(batch.lines))
+        self.batches += bool(batch.lines)
+        self.batched += len(batch.lines)
         batch.settle(result)
         self._kick()
 

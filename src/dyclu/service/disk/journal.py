@@ -129,11 +129,15 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class ErasedLines:
-    """What an erasure removed: how many lines, which decisions; and the epoch that began."""
+    """What an erasure removed: how many lines, which decisions; and the epoch that began.
+
+    `first` is the number of the user's first line, 0 if it is not known.
+    """
 
     lines: int
     decisions: list[int]
     epoch: int
+    first: int
 
 
 class Journal:
@@ -247,7 +251,7 @@ class Journal:
             self._writer.execute(_APPEND, (f"[{mark.decode()}]",))
         self.owes = True
         self.tidy()
-        return ErasedLines(ended + own, decisions, epoch)
+        return ErasedLines(ended + own, decisions, epoch, first)
 
     def _numbers(self, select: str, user: str, kind: str) -> list[int]:
         rows = self._writer.execute(f"{select} AND kind = ? ORDER BY seq", (user, kind))

@@ -19,6 +19,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread
@@ -56,6 +57,15 @@ class Built:
 
     state: State
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """An earlier state to look at, the epoch for which it is exact, and what made it."""
+
+    state: State
+    built: int
+    made_by: dict[str, str]
 
 
 class Snapshots:
@@ -99,15 +109,28 @@ class Snapshots:
 
         If `exact`, users erased since it was built must not be in it, not even as traces.
         """
-        end, base = reader.last() if upto is None else upto, reader.facts().base
+        end, facts = reader.last() if upto is None else upto, reader.facts()
         for stem in self._found(reader):
             line = _line(stem)
-            if line <= base or line > end:
+            if line <= facts.base or line > end or (found := self._tried(stem, reader)) is None:
                 continue
-            found = self._tried(stem, reader)
-            if found is not None and not (exact and line > reader.free_of_erased(found.epoch)):
+            # Then what is replayed after it is without all who were erased since.
+            from_before = line <= reader.free_of_erased(found.epoch)
+            if from_before or not exact:
                 self.used = line
-                return found
+                return Built(found.state, facts.epoch) if from_before else found
+        return None
+
+    def of_any_version(self, reader: JournalReader) -> Preview | None:
+        """Return the latest snapshot of this policy, whatever code made it, if it can be read."""
+        for stem in self._found(reader):
+            with suppress(FileError, OSError), damaged_on_error(stem):
+                saved = read(stem.with_suffix(".state"))
+                told = saved.options
+                if (told["spec"], told["journal"]) == (asdict(self.spec), self.journal):
+                    policy = policies.load(stem.with_suffix(".policy"))
+                    state = State.restored(policy, saved.state, saved.arrays)
+                    return Preview(state, int(told["built"]), dict(told["made_by"]))
         return None
 
     def _tried(self, stem: Path, reader: JournalReader) -> Built | None:
@@ -244,6 +267,16 @@ def beginning(reader: JournalReader, snapshots: Snapshots, *, exact: bool = Fals
     return snapshots.latest(reader, exact=exact) or Built(
         bases.begin(reader, tenant, snapshots.spec), epoch
     )
+
+
+def preview(reader: JournalReader, snapshots: Snapshots) -> Preview | None:
+    """Return a state to look at while a replay is under way: a snapshot, or the base."""
+    if (found := snapshots.of_any_version(reader)) is not None:
+        return found
+    base = bases.read_base(reader, snapshots.folder.parent, snapshots.spec)
+    if base is None or not base.same_policy:
+        return None
+    return Preview(base.state, reader.facts().epoch, {"base": str(base.state.total.seq)})
 
 
 def recover(

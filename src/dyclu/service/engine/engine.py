@@ -271,8 +271,8 @@ class Engine:
             self._in_flight.reject(line)
 
     def failed(self) -> None:
-        """Drop all lines in flight."""
-        self._in_flight = LinesInFlight(last=self.state.total.seq)
+        """Drop all lines in flight; users whose erasure is under way must wait as before."""
+        self._in_flight = self._in_flight.dropped(last=self.state.total.seq)
 
     def forget(self, user: str, decisions: Iterable[int]) -> None:
         """Remove a user, whose lines have been removed, and their decisions from the state."""
@@ -280,6 +280,11 @@ class Engine:
         self.state.forget(user, gone)
         for seq in gone:
             self._deadlines.drop(seq)
+
+    def resume_erasure(self, user: str) -> None:
+        """Accept no lines about a user, whose erasure is not finished, until `end_erasure`."""
+        if not self.erases(user):
+            self._in_flight.begin_erasure(user)
 
     def end_erasure(self, user: str) -> None:
         """Accept lines about a user again, of whom nothing is left on the disk."""

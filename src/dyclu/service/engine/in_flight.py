@@ -77,6 +77,12 @@ class LinesInFlight:
             self._ids.discard((line.ref, line.kind))
         self.decisions -= isinstance(line.body, DecisionBody)
 
+    def dropped(self, *, last: int) -> LinesInFlight:
+        """Return what is left if no line in flight is written: users who are being erased."""
+        left = LinesInFlight(last=last)
+        left._users_erased = self._users_erased
+        return left
+
     def skip(self, line: Line) -> None:
         """Do not use the number of a line that is on disk and was not in flight."""
         self.next = max(self.next, line.seq + 1)

@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -32,10 +32,11 @@ from dyclu.service.http.calls import CALLS, Asked, Call, problem
 from dyclu.service.http.keys import Caller, Keyring
 from dyclu.service.http.log import QUIET, Refusals, log_request
 from dyclu.service.http.metrics import OPEN, PLAIN, Requests, Watched, exposition
+from dyclu.service.http.traces import Traces
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Settings, needing_restart
-from dyclu.service.tenant import Tenant
+from dyclu.service.tenant.tenant import Tenant
 from dyclu.storage import make_folder
 
 LOG = logging.getLogger("dyclu.service")
@@ -76,6 +77,7 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.keyring = Keyring(settings)
+        self.traces = Traces.exporting() if settings.traces else None
         data = Path(settings.data)
         make_folder(data)
         self._lock = _locked(data)
@@ -113,7 +115,13 @@ class Service:
         self._summing.cancel()
         self._settling.cancel()
         self.refusals.summarise()
-        await asyncio.gather(*(tenant.stop() for tenant in self.tenants.values()))
+        ends = [tenant.stop() for tenant in self.tenants.values()]
+        for error in await asyncio.gather(*ends, return_exceptions=True):
+            if error is not None:
+                # Nothing acknowledged is lost; the other tenants stop in order.
+                LOG.error("a tenant did not stop in order", exc_info=error)
+        if self.traces is not None:
+            await asyncio.to_thread(self.traces.stop)
         self._lock.close()
 
     async def _summarise(self) -> None:
@@ -166,6 +174,13 @@ class Service:
             self._check_host(headers.get(b"host", b""))
             _check_origin(headers)
         return self.keyring.caller(headers.get(b"authorization", b"").decode("latin-1"))
+
+    def keeps_open(self, tenant: str, scope: Scope, *, now: float) -> bool:
+        """Return whether a connection may stay open after the answer to this request."""
+        if scope["headers_once"].get(b"connection") == b"close":
+            return True  # the client closes it
+        idle = self.settings.idle_timeout
+        return self.budgets[tenant].keeps_open(scope["client"], now=now, idle=idle)
 
     def _check_host(self, host: bytes) -> None:
         # Without keys, a web page whose name was made to point here must not get an answer.
@@ -236,7 +251,7 @@ def create_app(settings: Settings) -> Door:
         Route("/metrics", _metrics(service), methods=["GET"]),
         Route("/openapi.json", _openapi(), methods=["GET"]),
     ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route(service)})
     app.router.redirect_slashes = False
     return Door(service, {(call.method, call.path): one for call, one in endpoints}, app)
 
@@ -337,8 +352,12 @@ class _Endpoint:
         taken = time.perf_counter() - began
         if tenant is not None:
             service.requests[tenant].count(name, response.status, taken)
+            if not service.keeps_open(tenant, scope, now=began):
+                response = response.closing()
         if service.settings.log == "json":
             log_request(scope, name, caller, response.status, taken)
+        if service.traces is not None:
+            service.traces.record(scope, self._call, caller, response.status, taken)
         await response(scope, receive, send)
         if not body.ended:
             await body.drop()
@@ -355,7 +374,7 @@ class _Endpoint:
                 return await self._asked(scope, tenant, sent)
 
     async def _asked(self, scope: Scope, tenant: str, body: Any) -> Answer:
-        self._service.tenants[tenant].check_serving()
+        self._service.tenants[tenant].check_serving(writing=self._call.writes)
         asked = Asked(
             self._service.tenants[tenant],
             self._service.windows[tenant],
@@ -373,6 +392,10 @@ class Answer:
     body: bytes
     status: int
     more: Mapping[str, str]
+
+    def closing(self) -> Answer:
+        """Return the same answer, after which the connection is closed."""
+        return replace(self, more={**self.more, "connection": "close"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
@@ -405,10 +428,14 @@ def refused(refusal: Refusal, more: Mapping[str, str] = NOTHING) -> Answer:
     return Answer(_encode(schema.Refused(problem(refusal))), refusal.status, headers)
 
 
-async def _no_route(_: Request, error: Exception) -> Any:
-    assert isinstance(error, HTTPException)
-    refusal = Refusal(error.status_code, "route", error.detail, field="path")
-    return refused(refusal, error.headers or {})
+def _no_route(service: Service) -> Callable[[Request, Exception], Awaitable[Any]]:
+    async def refuse(request: Request, error: Exception) -> Any:
+        assert isinstance(error, HTTPException)
+        refusal = Refusal(error.status_code, "route", error.detail, field="path")
+        service.refusals.count(refusal, tenant=None, client=request.scope["client"][0])
+        return refused(refusal, error.headers or {})
+
+    return refuse
 
 
 def _asset(name: str, kind: str) -> Handler:

@@ -1,11 +1,13 @@
 """`Budget`: what one tenant may use at once, so that no tenant keeps another one out.
 
-A request beyond a limit gets 429 with Retry-After, and the message names the limit.
+A request beyond a limit gets 429 with Retry-After, and the message names the limit. A connection
+beyond `max_connections` is closed after its answer.
 """
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -40,6 +42,7 @@ shortly
         self.limits = limits
         self.active = self.held = 0
         self._allowance, self._since = 1.0, -math.inf
+        self._connections: OrderedDict[object, float] = OrderedDict()
 
     @contextmanager
     def request(self, *, now: float) -> Iterator[None]:
@@ -53,6 +56,26 @@ shortly
             yield
         finally:
             self.active -= 1
+
+    def keeps_open(self, client: object, *, now: float, idle: float) -> bool:
+        """Return whether this connection may stay open, idle, after its answer.
+
+        The server does not say when a connection is closed, except that it closes each that was
+        idle for `idle` seconds. So those count on which a request came since then.
+        """
+        seen = self._connections
+        while seen and next(iter(seen.values())) < now - idle:
+            seen.popitem(last=False)
+        if client not in seen and len(seen) >= self.limits.max_connections:
+            return False
+        seen[client] = now
+        seen.move_to_end(client)
+        return True
+
+    @property
+    def connections(self) -> int:
+        """Connections that may be open."""
+        return len(self._connections)
 
     def _take_turn(self, rate: float, now: float) -> None:
         # A token bucket that holds the requests of one second.

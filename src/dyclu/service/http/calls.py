@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from dyclu.service import schema
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal, over_limit
-from dyclu.service.tenant import Tenant
+from dyclu.service.tenant.tenant import Tenant
 
 LARGEST_NUMBER = 2**53
 

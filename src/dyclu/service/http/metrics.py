@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import resource
+import sqlite3
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from dyclu import __version__
+from dyclu.errors import FileError
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS
 from dyclu.service.http.budgets import Budget
-from dyclu.service.tenant import Tenant
+from dyclu.service.tenant.tenant import Tenant
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 """Upper bounds of the buckets of the latency histogram, in seconds."""
@@ -78,6 +81,21 @@ class Requests:
         self.statuses: Counter[tuple[str, int]] = Counter()
         self._latencies: dict[str, list[int]] = {}
         self._seconds: dict[str, float] = {}
+        self._rising: dict[str, tuple[float, float]] = {}
+
+    def rising(self, name: str, value: float) -> float:
+        """Return a count that never falls, since a fall would look like a restart.
+
+        Counters of a state fall when a user is erased.
+
+        >>> requests = Requests()
+        >>> [requests.rising("decisions", value) for value in (100, 90, 95)]
+        [100, 100, 105]
+        """
+        last, added = self._rising.get(name, (value, 0))
+        added += max(0, last - value)
+        self._rising[name] = (value, added)
+        return value + added
 
     def count(self, call: str, status: int, seconds: float) -> None:
         """Count one request."""
@@ -130,8 +148,11 @@ _OF_TENANT: tuple[tuple[str, Kind, str, _Figure], ...] = (
         "evicted_users_total", "counter", "Users pushed out because of max_users.",
         lambda w: w.tenant.state.total.evicted,
     ),
-    ("commits_total", "counter", "Commits to the journal.", lambda w: w.tenant.batches),
-    ("committed_lines_total", "counter", "Lines in these commits.", lambda w: w.tenant.batched),
+    ("commits_total", "counter", "Commits to the journal.", lambda w: w.tenant.committer.batches),
+    (
+        "committed_lines_total", "counter", "Lines in these commits.",
+        lambda w: w.tenant.committer.batched,
+    ),
     (
         "journal_line", "gauge", "Number of the journal's last line.",
         lambda w: w.tenant.state.total.seq,
@@ -140,7 +161,7 @@ _OF_TENANT: tuple[tuple[str, Kind, str, _Figure], ...] = (
         "base_line", "gauge", "Line up to which the base stands for the lines; 0 without a base.",
         lambda w: w.tenant.base,
     ),
-    ("queue_lines", "gauge", "Lines that wait for the disk.", lambda w: w.tenant.queued),
+    ("queue_lines", "gauge", "Lines that wait for the disk.", lambda w: w.tenant.committer.queued),
     (
         "pending_decisions", "gauge", "Decisions that wait for their rewards.",
         lambda w: len(w.tenant.state.pending),
@@ -152,7 +173,7 @@ _OF_TENANT: tuple[tuple[str, Kind, str, _Figure], ...] = (
     ("users", "gauge", "Users known.", lambda w: len(w.tenant.state.users)),
     (
         "snapshot_line", "gauge", "Last line that is in the latest snapshot.",
-        lambda w: w.tenant.saved,
+        lambda w: w.tenant.files.saved,
     ),
     (
         "snapshot_complaints", "gauge", "Complaints about snapshots since the start.",
@@ -161,6 +182,14 @@ _OF_TENANT: tuple[tuple[str, Kind, str, _Figure], ...] = (
     (
         "rebuilding", "gauge", "1 while the state is computed again after an erasure.",
         lambda w: int(w.tenant.rebuilding),
+    ),
+    (
+        "rebuild_lag_lines", "gauge", "Lines that this has yet to replay; 0 if it is not needed.",
+        lambda w: w.tenant.rebuild.lag_lines,
+    ),
+    (
+        "rebuild_lag_seconds", "gauge", "Time since the first erasure that the state may show.",
+        lambda w: round(w.tenant.rebuild.lag_seconds, 3),
     ),
 )  # fmt: skip
 """Figures of a tenant that serves."""
@@ -180,6 +209,10 @@ _OF_ANY_TENANT: tuple[tuple[str, Kind, str, _Figure], ...] = (
         lambda w: _snapshot_age(w.tenant.folder),
     ),
     ("active_requests", "gauge", "Requests under way.", lambda w: w.budget.active),
+    (
+        "connections", "gauge", "Connections with a request in the last idle_timeout seconds.",
+        lambda w: w.budget.connections,
+    ),
     ("body_bytes", "gauge", "Bytes of request bodies under way.", lambda w: w.budget.held),
 )  # fmt: skip
 
@@ -207,8 +240,12 @@ def _of_tenants(watched: list[Watched]) -> Iterator[Family]:
 def _family(watched: list[Watched], name: str, kind: Kind, help: str, figure: _Figure) -> Family:
     family = Family(f"dyclu_{name}", kind, help)
     for one in watched:
-        if (value := figure(one)) is not None:
-            family.add(value, {"tenant": one.tenant.name})
+        # A file may just have been removed, or the disk fail; then the figure is missing.
+        with suppress(OSError, FileError, sqlite3.Error):
+            if (value := figure(one)) is not None:
+                if kind == "counter":
+                    value = one.requests.rising(name, value)
+                family.add(value, {"tenant": one.tenant.name})
     return family
 
 

@@ -11,7 +11,6 @@ from itertools import islice
 import numpy as np
 
 from dyclu.policy import SegmentSummary
-from dyclu.service.disk.provenance import made_by
 from dyclu.service.engine import inspect
 from dyclu.service.engine.lines import MICRO
 from dyclu.service.engine.state import CHANGES_KEPT, ChangeEntry, UserCounters
@@ -26,7 +25,7 @@ from dyclu.service.schema import (
     SegmentView,
     UserView,
 )
-from dyclu.service.tenant import Tenant
+from dyclu.service.tenant.tenant import Tenant
 
 CHANGES_AT_ONCE = 500
 """Changes in one answer."""
@@ -73,6 +72,8 @@ class Window:
         """Return what seems wrong with the snapshots, with rewards, and with the policy."""
         state = self._tenant.state
         said = [*self._tenant.snapshots.complaints]
+        if self._tenant.starting:
+            said.append(f"the service starts; this is the state of line {state.total.seq}")
         if state.total.unlearnt:
             said.append(f"{state.total.unlearnt} rewards could not be learnt; see the log")
         return [*said, *state.policy.warnings]
@@ -116,6 +117,8 @@ class Window:
                 field="epoch",
             )
         if epoch is not None and since > latest:
+            # While it starts, it may show an earlier state.
+            self._tenant.check_serving()
             raise Refusal(
                 409,
                 "epoch",
@@ -133,7 +136,8 @@ class Window:
 
         When one of these differs, the journal was replayed and may have given other changes.
         """
-        made_of = repr((self._tenant.built, self._tenant.rules.spec(), made_by()))
+        built, made_by = self._tenant.origin
+        made_of = repr((built, self._tenant.rules.spec(), made_by))
         return int.from_bytes(hashlib.blake2b(made_of.encode(), digest_size=6).digest(), "big")
 
     def activity(self) -> Activity:
