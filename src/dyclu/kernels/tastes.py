@@ -460,7 +460,7 @@ def group(
 
     Overwrites the sums of segments by those of groups. ``label[i]`` becomes the number of the
     segment that stands for the group of segment `i`, and ``gained[i]`` what the group that segment
-    `i` stands for has gained over its segments alone. `empty` is `log_evidence` of the prior alone.
+    `i` stands for has gained over its segments alone, 0 if it stands for none. `empty` is `log_evidence` of the prior alone.
     """
     n = len(label)
     gained[:] = 0.0
@@ -490,6 +490,7 @@ def group(
             break
         known[second] += known[first] + best
         gained[second] += gained[first] + best
+        gained[first] = 0.0
         precision[second] += precision[first]
         shift[second] += shift[first]
         alive[first] = False

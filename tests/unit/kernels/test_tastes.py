@@ -623,6 +623,7 @@ def test_group_stops_where_no_merge_of_two_groups_raises_the_evidence(
         together = partition_evidence(prior, group, np.zeros(len(group), np.intp))
         alone = sum(map(prior.log_marginal, group))
         assert gained[name] == pytest.approx(together - alone, rel=1e-6, abs=1e-6)
+    assert not gained[np.setdiff1d(np.arange(count), label)].any()
     assert total == pytest.approx(
         found - sum(map(log_likelihood_at_zero, segments)), rel=1e-6, abs=1e-6
     )
