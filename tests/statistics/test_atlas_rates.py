@@ -168,4 +168,4 @@ def test_rare_clicks_are_learnt_from(chances: tuple[float, float]) -> None:
     assert np.abs(noise - 1.0).max() < 0.1
     assert changed.mean() <= 0.02
     # Over eight seeds, 98.5 % ± 0.6 of the users get the better arm, and no seed has below 96 %.
-    assert better.min() >= 0.9
+    assert better.min() >= 0.95

@@ -460,7 +460,8 @@ def group(
 
     Overwrites the sums of segments by those of groups. ``label[i]`` becomes the number of the
     segment that stands for the group of segment `i`, and ``gained[i]`` what the group that segment
-    `i` stands for has gained over its segments alone, 0 if it stands for none. `empty` is `log_evidence` of the prior alone.
+    `i` stands for has gained over its segments alone, 0 if it stands for none. `empty` is
+    `log_evidence` of the prior alone.
     """
     n = len(label)
     gained[:] = 0.0

@@ -12,6 +12,7 @@ import pytest
 
 from dyclu.service.disk import archive, bases
 from dyclu.service.disk.journal import JournalReader
+from dyclu.service.disk.snapshots import SNAPSHOTS, take
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Limits
 from dyclu.service.tenant import erasures
@@ -57,6 +58,38 @@ def test_an_erasure_that_the_archive_refuses_is_finished_later(
             await rebuilt(served)
             await observe(served, "ana")
         assert served.state.users["ana"].rewards == 1
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_no_snapshot_and_no_rebuild_contains_a_user_whose_erasure_is_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their lines are gone, but base or archive may still have them."""
+    monkeypatch.setattr(archive, "forget", failing(1, archive.forget))
+    monkeypatch.setattr(erasures, "RETRY", 1e9)
+
+    async def play() -> None:
+        served = await started(tmp_path)
+        await observe(served, "ana", 3)
+        await observe(served, "bea", 3)
+        with pytest.raises(Refusal, match="No space left on device"):
+            await served.erase("ana")
+        with served.erasures.followed() as gone:
+            assert [user for user, _ in gone] == ["ana"]
+        folder, spec = served.files.folder, served.files.spec
+        before = sorted((folder / SNAPSHOTS).glob("*"))
+        await asyncio.to_thread(take, folder, spec)
+        assert sorted((folder / SNAPSHOTS).glob("*")) == before
+        served.erasures.resume()
+        async with asyncio.timeout(30):
+            while served.files.reader.being_erased():
+                await asyncio.sleep(0.01)
+        with served.erasures.followed() as gone:
+            assert not gone
+        await asyncio.to_thread(take, folder, spec)
+        assert sorted((folder / SNAPSHOTS).glob("*")) != before
         await served.stop()
 
     asyncio.run(play())

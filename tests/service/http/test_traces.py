@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -59,6 +61,19 @@ def test_a_wrong_traceparent_begins_a_new_trace(tmp_path: Path, sent: str) -> No
         assert made.http.get("/v1/policy", headers=headers).status_code == 200
         (span,) = exporter.get_finished_spans()
     assert span.parent is None
+
+
+def test_a_stop_does_not_wait_for_a_collector_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    traces, exporter = in_memory()
+    monkeypatch.setattr("dyclu.service.http.traces.FLUSH", 0.05)
+    answered = Event()
+    monkeypatch.setattr(exporter, "shutdown", lambda: answered.wait(60))
+    began = time.monotonic()
+    traces.stop()
+    assert time.monotonic() - began < 30
+    answered.set()
 
 
 def test_traces_are_off_by_default_and_need_their_extra(

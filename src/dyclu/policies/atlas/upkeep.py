@@ -263,9 +263,9 @@ class Upkeep:
             precision, shift, shares, rest, pull, population.precision, population.shift,
             self._evidence(NEW), SWEEPS, stays,
         )  # fmt: skip
-        if population.binary:
+        if population.binary and gain > kernels.tastes.IMPOSSIBLE:
             gain += self._misfit_of_split(model, members, shares, stays, precision, shift)
-        if gain <= ROUNDING:
+        if not gain > ROUNDING:
             return
         new = tastes.found(population.clock)
         for row, part in zip(members.tolist(), stays.tolist(), strict=True):
@@ -331,7 +331,8 @@ class Upkeep:
         for row in tastes.rows[1:].tolist():
             little = tastes.count[row] < ESTABLISHED * (self.inference.dim + 1)
             if not tastes.users[row] and members[row] < 0.5 and little:
-                self._empty(row)
+                if members[row] > 0.0:
+                    self._empty(row)
                 self._close(row)
         if len(tastes) > MOST_MODELS:
             unused = [row for row in tastes.rows[1:].tolist() if members[row] < 0.5]

@@ -303,6 +303,8 @@ def take(folder: Path, spec: PolicySpec) -> None:
     """
     reader = JournalReader(folder / JOURNAL)
     facts = reader.facts()
+    if reader.being_erased():
+        return  # the base may still contain a user whose lines are gone
     snapshots = Snapshots(folder / SNAPSHOTS, spec, facts.id)
     made = recover(reader, snapshots)
     # Lines that were erased meanwhile may or may not have been read.

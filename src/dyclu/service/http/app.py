@@ -177,7 +177,7 @@ class Service:
 
     def keeps_open(self, tenant: str, scope: Scope, *, now: float) -> bool:
         """Return whether a connection may stay open after the answer to this request."""
-        if scope["headers_once"].get(b"connection") == b"close":
+        if scope["headers_once"].get(b"connection", b"").lower() == b"close":
             return True  # the client closes it
         idle = self.settings.idle_timeout
         return self.budgets[tenant].keeps_open(scope["client"], now=now, idle=idle)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from threading import Thread
 from typing import Any
 
 from dyclu import __version__
@@ -16,8 +17,8 @@ from dyclu.errors import MissingExtra
 from dyclu.service.http.calls import Call
 from dyclu.service.http.keys import Caller
 
-FLUSH = 2000
-"""Milliseconds that sending the last spans may take when the service stops."""
+FLUSH = 2.0
+"""Seconds that sending the last spans may take when the service stops."""
 
 FIRST_ERROR = 500
 """Least status that marks a span as failed; refusals are the caller's errors."""
@@ -84,6 +85,10 @@ class Traces:
         span.end(end)
 
     def stop(self) -> None:
-        """Send what is left, for a moment at most; blocks meanwhile."""
-        self._provider.force_flush(FLUSH)
-        self._provider.shutdown()
+        """Send what is left, for a moment at most; blocks meanwhile.
+
+        The SDK waits for a collector that does not answer, whatever time it is given.
+        """
+        sending = Thread(target=self._provider.shutdown, daemon=True)
+        sending.start()
+        sending.join(FLUSH)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Coroutine, Iterator
@@ -155,7 +156,7 @@ class Erasures:
         try:
             in_base |= await self._erase_elsewhere(user, gone.decisions)
             await self.clean()
-        except (OSError, FileError) as error:
+        except (OSError, FileError, sqlite3.Error) as error:
             raise unavailable(
                 f"the user's lines are deleted, but base or archive cannot be written ({error}); "
                 "this is tried again"
@@ -168,15 +169,14 @@ class Erasures:
         self._unfinished[user] = decisions
         for followed in self._followers:
             followed.append((user, decisions))
-        try:
-            async with files.basing:
-                before = files.reader.facts().generation
-                await carry_out(files.without(user, decisions), self._committer)
-                archived = await asyncio.to_thread(archive.forget, files.folder, [user])
-                in_base = files.reader.facts().generation != before
-            await self._committer.do(lambda: files.journal.end_erasure(user))
-        finally:
-            del self._unfinished[user]
+        async with files.basing:
+            before = files.reader.facts().generation
+            await carry_out(files.without(user, decisions), self._committer)
+            archived = await asyncio.to_thread(archive.forget, files.folder, [user])
+            in_base = files.reader.facts().generation != before
+        await self._committer.do(lambda: files.journal.end_erasure(user))
+        # Not before: a rebuild that begins after a failure may read a base with the user in it.
+        del self._unfinished[user]
         # From now on there may be lines about them again.
         self._engine.end_erasure(user)
         return in_base or archived
