@@ -9,7 +9,9 @@ import numpy as np
 
 from dyclu.data.offers import Items
 from dyclu.data.tables.cells import Cells
+from dyclu.data.tables.files import Kinds
 from dyclu.data.tables.table import as_table
+from dyclu.data.vectors.kinds import kinds_in_files
 from dyclu.validation import FloatArray
 
 if TYPE_CHECKING:
@@ -30,7 +32,8 @@ class Catalogue:
     """
 
     def __init__(self, features: Features, items: Any, *, id: str) -> None:
-        table = as_table(items, what="the items", text=[id])
+        kinds: Kinds = {**kinds_in_files(features.arm), id: "text"}
+        table = as_table(items, what="the items", kinds=kinds)
         self._items = Items(table, id, tuple(features.arm))
         self._features = features
         self._encoded = features.encode(self._items.columns, self._items.count)

@@ -63,7 +63,7 @@ class Chunk:
         return self.arms[np.arange(len(self)), self.chosen]
 
     def part(self, start: int, stop: int) -> Chunk:
-        """Return the rows from `start` to before `stop`, as views."""
+        """Return the rows from `start` to before `stop`, as read-only views."""
         return Chunk(*_parts(self, slice(start, stop)))
 
 
@@ -91,13 +91,19 @@ class Rows:
         )
 
     def part(self, rows: slice) -> Rows:
-        """Return some of the rows, as views."""
+        """Return some of the rows, as read-only views."""
         return Rows(*_parts(self, rows))
 
 
 def _parts(columns: Chunk | Rows, rows: slice) -> list[Any]:
     values: list[Any] = [getattr(columns, field.name) for field in fields(columns)]
-    return [None if one is None else one[rows] for one in values]
+    return [None if one is None else _read_only(one[rows]) for one in values]
+
+
+def _read_only(view: Any) -> Any:
+    """Return a view that cannot be written to, so that who reads a log does not change it."""
+    view.flags.writeable = False
+    return view
 
 
 class Judge:

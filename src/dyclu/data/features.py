@@ -22,6 +22,7 @@ from dyclu.data.tables.cells import Columns
 from dyclu.data.tables.table import batches
 from dyclu.data.vectors.columns import Column
 from dyclu.data.vectors.declaration import Declaration
+from dyclu.data.vectors.kinds import kinds_in_files
 from dyclu.data.vectors.vectors import INTERCEPT, Vectors
 from dyclu.data.vectors.versions import differences
 from dyclu.data.vectors.weights import Weight, ranked
@@ -176,7 +177,8 @@ class Features:
     def matrix(self, table: Any) -> FloatArray:
         """Return the rows of a table, with columns of arm and context, as vectors (rows, dim)."""
         vectors, columns = self._ready(), (*self.arm, *self.context)
-        parts = [vectors.of_columns(b, b, rows) for rows, b in batches(table, columns)]
+        kinds = kinds_in_files(self.arm, self.context)
+        parts = [vectors.of_columns(b, b, rows) for rows, b in batches(table, columns, kinds)]
         return np.concatenate(parts) if parts else np.zeros((0, self.dim))
 
     def encode(self, arms: Columns, count: int) -> FloatArray:

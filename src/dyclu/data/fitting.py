@@ -17,6 +17,7 @@ from dyclu.data.tables import table
 from dyclu.data.tables.cells import Cells, Columns
 from dyclu.data.tables.labels import as_label, is_missing
 from dyclu.data.vectors.columns import Category, Column, Number, Text
+from dyclu.data.vectors.kinds import kinds_in_files
 from dyclu.data.vectors.lookups import tags
 from dyclu.errors import NumberError, OptionError
 from dyclu.validation import FloatArray
@@ -37,12 +38,13 @@ Vectors = Callable[["Features"], Iterator[FloatArray]]
 def fitted_on(features: Features, rows: Any, items: Any) -> Features:
     """Return the features, fitted on a table; see `Features.fit`."""
     names = (*(features.arm if items is None else ()), *features.context)
+    kinds = kinds_in_files(features.arm, features.context)
 
     def read() -> Iterator[tuple[int, Columns]]:
-        return table.batches(rows, names)
+        return table.batches(rows, names, kinds)
 
     def read_items() -> Iterator[tuple[int, Columns]]:
-        return table.batches(items, tuple(features.arm))
+        return table.batches(items, tuple(features.arm), kinds)
 
     def vectors(raw: Features) -> Iterator[FloatArray]:
         if items is not None:

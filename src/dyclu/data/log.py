@@ -117,7 +117,7 @@ class Log:
         roles = {"user": user, "reward": reward, "arm": arm, "time": time}
         roles |= {"propensity": propensity, "decision": decision}
         named = {role: column for role, column in roles.items() if column is not None}
-        reader = Reader(table, named, items, offered, separator).fitted(features)
+        reader = Reader(table, named, items, offered, separator, features).fitted()
         return cls(
             reader.chunks, dim=reader.features.dim, rows=reader.table.rows, features=reader.features
         )

@@ -64,7 +64,7 @@ class Items:
         times = [name for name in (valid.since, valid.until) if name]
         self.columns = _whole(table, (id_column, *columns, *times))
         ids = self.columns[id_column]
-        labels = ids.labels()
+        self.labels = labels = ids.labels()
         self.count = len(labels)
         self.places: dict[Any, int] = {}
         for row, label in enumerate(labels):
@@ -119,9 +119,22 @@ def _listed(items: Items, separator: str) -> Find:
             lists = offered.each(lambda value: list(tags(value, separator)))
         counts = np.fromiter(map(len, lists), np.int64, len(lists))
         owners = np.repeat(np.arange(len(lists)), counts)
-        return _offer(items, shown, _places(items, offered, lists), owners, counts)
+        places = _places(items, offered, lists)
+        _refuse_repeated(items, offered, places, owners)
+        return _offer(items, shown, places, owners, counts)
 
     return read
+
+
+def _refuse_repeated(items: Items, offered: Cells, places: Whole, owners: Whole) -> None:
+    """Refuse a row that offers an item twice: a choice among arms would count it twice."""
+    pairs = np.sort(owners * items.count + places)
+    for pair in pairs[1:][pairs[1:] == pairs[:-1]][:1]:
+        row, place = divmod(int(pair), items.count)
+        got = f"{items.labels[place]!r} twice"
+        raise offered.wrong(
+            OptionError, row, got, "every offered item once", "remove the repeated id"
+        )
 
 
 def _places(items: Items, offered: Cells, lists: list[list[Any]]) -> Whole:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,9 +13,24 @@ from dyclu.data.features import Features
 from dyclu.data.fitting import fit_all
 from dyclu.data.offers import ALWAYS, Items, Offer, Valid, alone, offers_of
 from dyclu.data.tables.cells import Columns
+from dyclu.data.tables.files import Kinds
 from dyclu.data.tables.table import Table, as_table
+from dyclu.data.vectors.kinds import kinds_in_files
 from dyclu.errors import OptionError
 from dyclu.validation import FloatArray, Ids
+
+OUTCOMES = ("reward", "propensity", "decision")
+"""Roles of columns that are written with a decision or after it."""
+
+KIND_OF_ROLE: Kinds = {
+    "user": "text",
+    "decision": "text",
+    "arm": "text",
+    "reward": "number",
+    "propensity": "number",
+    "time": "time",
+}
+"""How the column of a role is read from a CSV file."""
 
 
 @runtime_checkable
@@ -60,19 +75,23 @@ class Reader:
         items: Any,
         offered: str | Valid | None,
         separator: str,
+        features: Vectoriser,
     ) -> None:
-        ids = [roles[role] for role in ("user", "decision", "arm") if role in roles]
-        self.roles = dict(roles)
-        self.table = as_table(table, what="the log", text=ids)
+        self.roles, self.features = dict(roles), features
+        self.table = as_table(table, what="the log", kinds=_log_kinds(features, roles, offered))
         self.table.check(list(roles.values()))
         if self.table.rows == 0:
             raise _empty(self.table)
-        self.items = None if items is None else as_table(items, what="the items", text=ids)
+        self.items: Table | None = None
+        if items is not None:
+            kinds = _item_kinds(features, roles, offered)
+            self.items = as_table(items, what="the items", kinds=kinds)
         self.offered, self.separator = offered, separator
         _check_offer(self.roles, items is not None, offered)
 
-    def fitted(self, features: Vectoriser) -> FittedReader:
+    def fitted(self) -> FittedReader:
         """Return a reader whose features are fitted; on this log, if they are not yet."""
+        features = self.features
         reader = self._with(features)
         if not isinstance(features, Features) or features.fitted:
             return reader
@@ -90,6 +109,7 @@ class Reader:
         if isinstance(self.offered, str):
             names.append(self.offered)
         self.table.check(names)
+        _refuse_outcomes(self.roles, (*features.context, *arm))
         if self.items is not None:
             self.items.check([self.roles["arm"], *features.arm])
         return FittedReader(self, features, tuple(names))
@@ -168,6 +188,36 @@ def _check_offer(roles: Mapping[str, str], items: bool, offered: str | Valid | N
     timed = isinstance(offered, Valid) and (offered.since or offered.until)
     if timed and "time" not in roles:
         raise OptionError("offered depends on time; name the column with the time of a row")
+
+
+def _refuse_outcomes(roles: Mapping[str, str], columns: Iterable[str]) -> None:
+    """Refuse features that say what came of a decision: they are unknown when one is made."""
+    outcomes = {roles[role]: role for role in OUTCOMES if role in roles}
+    for name in columns:
+        if name in outcomes:
+            raise OptionError(
+                f"the feature {name!r} is the column of the {outcomes[name]}, expected what is "
+                "known before a decision; remove it from the features"
+            )
+
+
+def _log_kinds(
+    features: Vectoriser, roles: Mapping[str, str], offered: str | Valid | None
+) -> Kinds:
+    """Return how columns of the log are read from a CSV file."""
+    declared = kinds_in_files(features.arm, features.context)
+    listed: Kinds = {offered: "text"} if isinstance(offered, str) else {}
+    return {**declared, **{name: KIND_OF_ROLE[role] for role, name in roles.items()}, **listed}
+
+
+def _item_kinds(
+    features: Vectoriser, roles: Mapping[str, str], offered: str | Valid | None
+) -> Kinds:
+    """Return how columns of the items are read from a CSV file."""
+    valid = offered if isinstance(offered, Valid) else ALWAYS
+    times: Kinds = {name: "time" for name in (valid.since, valid.until) if name}
+    ids: Kinds = {name: "text" for role, name in roles.items() if role == "arm"}
+    return {**kinds_in_files(features.arm), **times, **ids}
 
 
 def _empty(table: Table) -> OptionError:

@@ -327,3 +327,69 @@ def test_a_log_of_arrays_comes_in_chunks(monkeypatch: pytest.MonkeyPatch) -> Non
     np.testing.assert_array_equal(np.concatenate([one.arms for one in chunks]), arms)
     assert chunks[0].propensity is None
     assert chunks[0].decision is None
+
+
+@pytest.mark.parametrize("candidates", [["a", "c", "a", "c"], "a|c|a", ("c", "a", "a")])
+def test_an_item_that_is_offered_twice_is_refused(candidates: Any) -> None:
+    table = rows()
+    table[1]["candidates"] = candidates
+    message = "row 1, column 'candidates': got 'a' twice, expected every offered item once; remove"
+    with pytest.raises(OptionError, match=message):
+        list(Log.read(table, **ROLES).chunks())
+
+
+def test_an_item_that_is_offered_twice_under_two_types_is_refused() -> None:
+    items = [{"item": number, "price": float(number)} for number in (1, 2)]
+    table = [rows()[0] | {"item": "2", "candidates": [2, 1, "2"]}]
+    with pytest.raises(OptionError, match="row 0, column 'candidates': got '2' twice"):
+        list(Log.read(table, **ROLES | {"items": items}).chunks())
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        np.array(["2024-01-01", "NaT"], "datetime64[s]"),
+        np.array(["2024-01-01", "NaT"], "datetime64[D]"),
+        [pd.Timestamp("2024-01-01"), pd.NaT],
+        [datetime(2024, 1, 1, tzinfo=UTC), None],
+    ],
+)
+def test_a_date_that_is_missing_is_refused(time: Any) -> None:
+    with pytest.raises(NumberError, match="row 1, column 'time': got no value"):
+        Log.of_arrays(**ARRAYS, time=time)
+
+
+def test_a_date_that_is_missing_in_the_first_row_is_refused() -> None:
+    time = np.array(["NaT", "2024-01-01"], "datetime64[s]")
+    with pytest.raises(NumberError, match="row 0, column 'time': got no value"):
+        Log.of_arrays(**ARRAYS, time=time)
+
+
+@pytest.mark.parametrize("role", ["reward", "propensity", "decision"])
+@pytest.mark.parametrize("side", ["arm", "context"])
+def test_a_feature_that_is_an_outcome_is_refused(role: str, side: str) -> None:
+    column = ROLES[role]
+    features = Features.of({side: {column: "number"}})
+    options = {"features": features, "items": None, "offered": None, "arm": None}
+    message = f"the feature '{column}' is the column of the {role}, expected what is known before"
+    with pytest.raises(OptionError, match=message):
+        Log.read(rows(), **ROLES | options)
+
+
+def test_a_column_of_items_may_have_the_name_of_an_outcome() -> None:
+    items = [item | {"id": number} for number, item in enumerate(ITEMS)]
+    features = Features(arm={"id": Number(mean=0, scale=1)}, intercept=False)
+    chunk = whole(Log.read(rows(), **ROLES | {"items": items, "features": features}))
+    assert chunk.contexts[:, 0].tolist() == [1.0, 2.0, 0.0]
+
+
+def test_a_chunk_of_arrays_cannot_change_the_log() -> None:
+    more: dict[str, Any] = {"propensity": [0.5, 0.5], "time": [1, 2], "decision": [1, 2]}
+    log = Log.of_arrays(**ARRAYS | more)
+    chunk = whole(log)
+    for name in ("user", "time", "chosen", "reward", "propensity", "arms", "counts", "decision"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(chunk, name)[0] = 0
+    assert whole(log).arms.tolist() == ARRAYS["arms"].tolist()
+    # The caller's own arrays stay writable.
+    assert ARRAYS["arms"].flags.writeable

@@ -118,6 +118,105 @@ def test_ids_in_a_csv_file_are_text(tmp_path: Path) -> None:
     assert log.features.arm["x"].values == ("2.0", "NA")
 
 
+@pytest.fixture(params=["pyarrow", "polars"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Read files by one library, of which a small beginning decides types that are guessed."""
+    monkeypatch.setattr("dyclu.data.tables.files.LIBRARIES", (request.param,))
+    monkeypatch.setattr("dyclu.data.tables.files.BLOCK", 1 << 10)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("library")
+def test_categories_and_tags_in_a_csv_file_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("who,y,zip,member,years\nana,1,01067,true,2020\nben,0,1067,false,2021\n")
+    columns = {"zip": "category", "member": "category", "years": "text"}
+    expected = {
+        "zip": ("01067", "1067"),
+        "member": ("false", "true"),
+        "years": ("2020", "2021"),
+    }
+    log = Log.read(path, user="who", reward="y", features=Features(context=columns))
+    assert {name: one.values for name, one in log.features.context.items()} == expected
+    row = {"zip": "01067", "member": "true", "years": "2020"}
+    served = log.features.vectors([{}], row)
+    np.testing.assert_array_equal(next(log.chunks()).contexts[:1], served)
+    for fitted in (Features(context=columns).fit(path), Features(arm=columns).fit(path)):
+        both: dict[str, Any] = {**fitted.arm, **fitted.context}
+        assert {name: one.values for name, one in both.items()} == expected
+        np.testing.assert_array_equal(fitted.matrix(path)[:1], served)
+
+
+@pytest.mark.usefixtures("library")
+def test_items_in_a_csv_file_have_text_as_categories(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("item,zip\n7,01067\n8,1067\n")
+    (tmp_path / "log.csv").write_text("who,y,item,candidates\nana,1,7,7\nben,0,8,8\n")
+    log = Log.read(
+        tmp_path / "log.csv",
+        user="who",
+        reward="y",
+        arm="item",
+        offered="candidates",
+        items=tmp_path / "items.csv",
+        features=Features(arm={"zip": "category"}),
+    )
+    assert log.features.arm["zip"].values == ("01067", "1067")
+    chunk = next(log.chunks())
+    assert chunk.contexts[:, 1:3].tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    catalogue = log.features.catalogue(tmp_path / "items.csv", id="item")
+    np.testing.assert_array_equal(catalogue.vectors(["7", "8"]), chunk.contexts)
+
+
+@pytest.mark.usefixtures("library")
+def test_later_rows_of_a_csv_file_may_hold_what_its_first_rows_do_not(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    lines = ["ana,1,1,3,,1,7\n"] * 500 + ["ben,0.5,0.5,3.5,2.5,1.5,x\n"]
+    path.write_text("who,y,chance,price,size,at,zip\n" + "".join(lines))
+    features = Features(
+        arm={
+            "price": Number(mean=0, scale=1),
+            "size": Number(mean=0, scale=1, missing=True),
+            "zip": "category",
+        },
+        intercept=False,
+    )
+    log = Log.read(path, user="who", reward="y", propensity="chance", time="at", features=features)
+    assert log.features.arm["zip"].values == ("7", "x")
+    *_, last = log.chunks()
+    assert last.reward[-1] == 0.5
+    assert last.propensity is not None
+    assert last.propensity[-1] == 0.5
+    assert last.time is not None
+    assert last.time[-1] == 1.5
+    assert dict(zip(log.features.names, last.contexts[-1].tolist(), strict=True)) == {
+        "price": 3.5, "size": 2.5, "size (missing)": 0.0, "zip=7": 0.0, "zip=x": 1.0,
+        "zip=(other)": 0.0,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("library")
+def test_rewards_and_numbers_in_a_csv_file_may_be_true_or_false(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("who,y,x\nana,true,false\nben,false,true\n")
+    features = Features(arm={"x": Number(mean=0, scale=1)}, intercept=False)
+    log = Log.read(tmp_path / "log.csv", user="who", reward="y", features=features)
+    chunk = next(log.chunks())
+    assert chunk.reward.tolist() == [1.0, 0.0]
+    assert chunk.contexts[:, 0].tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("row", [0, 2])
+def test_a_text_in_the_first_rows_of_a_column_of_numbers_is_refused(
+    row: int, tmp_path: Path
+) -> None:
+    lines = ["ana,0, 1.5\n"] * 4
+    lines[row] = "ana,0,cheap\n"
+    (tmp_path / "log.csv").write_text("who,y,x\n" + "".join(lines))
+    features = Features(arm={"x": Number(mean=0, scale=1)})
+    log = Log.read(tmp_path / "log.csv", user="who", reward="y", features=features)
+    with pytest.raises(KindError, match=f"row {row}, column 'x': got 'cheap', expected a number"):
+        list(log.chunks())
+
+
 def test_a_large_csv_file_is_read_in_chunks_of_bounded_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime
 from typing import Any, SupportsFloat
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dyclu.data.tables.labels import as_label, is_missing
 from dyclu.data.tables.suggestions import nearest
@@ -164,8 +165,7 @@ def _numeric(values: Any) -> FloatArray | None:
 
 def _as_seconds(values: Any) -> Any:
     if isinstance(values, np.ndarray):
-        is_date = values.dtype.kind == "M"
-        return values.astype("datetime64[us]").astype(np.int64) / 1e6 if is_date else values
+        return _instants(values) if values.dtype.kind == "M" else values
     if isinstance(values, list | tuple):
         return [_timestamp(one) for one in values]
     import narwhals as nw
@@ -177,8 +177,16 @@ def _as_seconds(values: Any) -> Any:
     return values.dt.timestamp("us").cast(nw.Float64) / 1e6
 
 
+def _instants(dates: NDArray[np.datetime64]) -> FloatArray:
+    """Return dates in seconds; NaT, which is a very small integer, becomes NaN."""
+    seconds = dates.astype("datetime64[us]").astype(np.int64) / 1e6
+    return np.where(np.isnat(dates), np.nan, seconds)
+
+
 def _timestamp(value: Any) -> Any:
     """Return a date in seconds, and anything else as it is; a date without a zone is UTC."""
+    if is_missing(value):
+        return None
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     if isinstance(value, date):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dyclu.errors import DycluError, FileError, KindError, MissingExtra, OptionError
 
@@ -23,9 +23,12 @@ LIBRARIES = ("pyarrow", "polars")
 Opened = tuple[tuple[str, ...], int | None, Callable[[list[str]], Iterator[Any]]]
 """Names of columns, number of rows if known, and what reads named columns in batches."""
 
+Kinds = Mapping[str, Literal["text", "number", "time"]]
+"""What columns hold. A CSV file does not say it, and its first rows can mislead."""
 
-def open_file(path: str | PathLike[str], text: Sequence[str]) -> Opened:
-    """Return the columns of a file, and what reads it; `text` names columns that hold ids."""
+
+def open_file(path: str | PathLike[str], kinds: Kinds) -> Opened:
+    """Return the columns of a file, and what reads it; `kinds` say what a CSV column holds."""
     suffixes = Path(path).suffixes[-2:]
     kind = next((one for one in suffixes if one in (".csv", ".parquet")), None)
     if kind is None:
@@ -40,14 +43,14 @@ def open_file(path: str | PathLike[str], text: Sequence[str]) -> Opened:
     }
     for library in LIBRARIES:
         if find_spec(library) is not None:
-            return _guarded(path, openers[library, kind], text)
+            return _guarded(path, openers[library, kind], kinds)
     raise MissingExtra("files need pyarrow or polars; pip install pyarrow")
 
 
-def _guarded(path: str | PathLike[str], opener: Callable[..., Opened], text: Any) -> Opened:
+def _guarded(path: str | PathLike[str], opener: Callable[..., Opened], kinds: Kinds) -> Opened:
     """Open a file; whatever its library raises, also while reading, becomes a `FileError`."""
     try:
-        names, rows, read = opener(fspath(path), text)
+        names, rows, read = opener(fspath(path), kinds)
     except Exception as error:
         raise _unreadable(path, error) from None
 
@@ -73,21 +76,32 @@ def _unreadable(path: str | PathLike[str], error: Exception) -> Exception:
     return FileError(f"cannot read {fspath(path)} ({error}); check that the file is complete")
 
 
-def _arrow_csv(path: str, text: Sequence[str]) -> Opened:
+def _arrow_csv(path: str, kinds: Kinds) -> Opened:
     pyarrow = import_module("pyarrow")
-    types = dict.fromkeys(text, pyarrow.string())
-    with _csv_reader(path, None, types) as first:
-        names = tuple(first.schema.names)
+    with _csv_reader(path, None, {}) as first:
+        guessed = {field.name: field.type for field in first.schema}
+    types = {name: _arrow_type(kinds[name], guessed[name]) for name in guessed if name in kinds}
 
     def read(wanted: list[str]) -> Iterator[Any]:
-        with _csv_reader(path, wanted, types) as reader:
-            try:
+        try:
+            with _csv_reader(path, wanted, types) as reader:
                 for batch in reader:
                     yield pyarrow.Table.from_batches([batch])
-            except pyarrow.ArrowInvalid:
-                raise _misfit(path, reader.schema) from None
+        except pyarrow.ArrowInvalid:
+            raise _misfit(path, {name: (guessed | types)[name] for name in wanted}) from None
 
-    return names, None, read
+    return tuple(guessed), None, read
+
+
+def _arrow_type(kind: str, guessed: Any) -> Any:
+    """Return the type in which a column is read; `guessed` is that of its first values."""
+    pyarrow = import_module("pyarrow")
+    if kind == "text":
+        return pyarrow.string()
+    if kind == "time":
+        return pyarrow.float64() if pyarrow.types.is_integer(guessed) else guessed
+    # "true" and "false" are numbers too, and cannot be read as floats.
+    return guessed if pyarrow.types.is_boolean(guessed) else pyarrow.float64()
 
 
 def _csv_reader(path: str, wanted: list[str] | None, types: Mapping[str, Any]) -> Any:
@@ -103,35 +117,39 @@ def _csv_reader(path: str, wanted: list[str] | None, types: Mapping[str, Any]) -
     return csv.open_csv(path, read_options=blocks, convert_options=convert)
 
 
-def _misfit(path: str, schema: Any) -> Exception:
-    """Return the error for the first value that is not of the type of the values before it."""
-    pyarrow = import_module("pyarrow")
+def _misfit(path: str, types: Mapping[str, Any]) -> Exception:
+    """Return the error for the first value that is not of the type of its column."""
+    pyarrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
     rows = 0
-    with _csv_reader(path, schema.names, dict.fromkeys(schema.names, pyarrow.string())) as reader:
+    with _csv_reader(path, list(types), dict.fromkeys(types, pyarrow.string())) as reader:
         for batch in reader:
-            for field in schema:
+            for name, type_ in types.items():
+                # Spaces around a number are no fault: the reader of CSV files drops them.
+                cells = compute.utf8_trim_whitespace(batch.column(name))
                 try:
-                    batch.column(field.name).cast(field.type)
+                    cells.cast(type_)
                 except pyarrow.ArrowInvalid:
-                    return _first_misfit(batch.column(field.name), field, rows)
+                    return _first_misfit(cells, name, type_, rows)
             rows += len(batch)
     return FileError(f"cannot read {path} (a row has too many or too few cells)")
 
 
-def _first_misfit(cells: Any, field: Any, first: int) -> Exception:
+def _first_misfit(cells: Any, name: str, type_: Any, first: int) -> Exception:
+    number = type_ == import_module("pyarrow").float64()
+    expected = "a number" if number else f"{type_} as in the rows before"
     for row, cell in enumerate(cells):
         try:
-            cell.cast(field.type)
+            cell.cast(type_)
         except ValueError:
-            where = f"row {first + row}, column {field.name!r}"
+            where = f"row {first + row}, column {name!r}"
             return KindError(
-                f"{where}: got {cell.as_py()!r}, expected {field.type} as in the rows before; "
+                f"{where}: got {cell.as_py()!r}, expected {expected}; "
                 "repair the value, or leave it empty if it is missing"
             )
     raise AssertionError("a column that cannot be converted has a cell that cannot")
 
 
-def _arrow_parquet(path: str, text: Sequence[str]) -> Opened:
+def _arrow_parquet(path: str, kinds: Kinds) -> Opened:
     pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     with parquet.ParquetFile(path) as file:
         names, rows = tuple(file.schema_arrow.names), file.metadata.num_rows
@@ -144,15 +162,24 @@ def _arrow_parquet(path: str, text: Sequence[str]) -> Opened:
     return names, rows, read
 
 
-def _polars_csv(path: str, text: Sequence[str]) -> Opened:
+def _polars_csv(path: str, kinds: Kinds) -> Opened:
     polars = import_module("polars")
-    plain = polars.scan_csv(path, try_parse_dates=True)
-    known = plain.collect_schema().names()
-    types = {name: polars.String for name in text if name in known}
+    guessed = polars.scan_csv(path, try_parse_dates=True).collect_schema()
+    types = {name: _polars_type(kinds[name], guessed[name]) for name in guessed if name in kinds}
     return _polars(polars.scan_csv(path, try_parse_dates=True, schema_overrides=types))
 
 
-def _polars_parquet(path: str, text: Sequence[str]) -> Opened:
+def _polars_type(kind: str, guessed: Any) -> Any:
+    """Return the type in which a column is read, as `_arrow_type` does."""
+    polars = import_module("polars")
+    if kind == "text":
+        return polars.String
+    if kind == "time":
+        return polars.Float64 if guessed.is_integer() else guessed
+    return guessed if guessed == polars.Boolean else polars.Float64
+
+
+def _polars_parquet(path: str, kinds: Kinds) -> Opened:
     return _polars(import_module("polars").scan_parquet(path))
 
 

@@ -13,7 +13,7 @@ from os import PathLike
 from typing import Any
 
 from dyclu.data.tables.cells import Cells, Columns
-from dyclu.data.tables.files import open_file
+from dyclu.data.tables.files import Kinds, open_file
 from dyclu.data.tables.suggestions import nearest
 from dyclu.errors import KindError, MissingExtra, OptionError
 
@@ -62,16 +62,18 @@ class Table:
                 raise OptionError(f"{self.what} has no column {name!r}, expected {hint}")
 
 
-def batches(table: Any, columns: Sequence[str]) -> Iterator[tuple[int, Columns]]:
+def batches(
+    table: Any, columns: Sequence[str], kinds: Kinds | None = None
+) -> Iterator[tuple[int, Columns]]:
     """Yield the number of rows and the columns of each batch of any table."""
-    return as_table(table).batches(columns)
+    return as_table(table, kinds=kinds).batches(columns)
 
 
-def as_table(source: Any, *, what: str = "the table", text: Sequence[str] = ()) -> Table:
+def as_table(source: Any, *, what: str = "the table", kinds: Kinds | None = None) -> Table:
     """Return a table from a data frame, a relation, a list of dicts, or a file's path.
 
-    `text` names columns that hold ids: a CSV file does not say whether ``007`` is a number, and
-    they are read as text.
+    `kinds` say what columns hold: a CSV file does not say whether ``007`` is a number. Other
+    tables have types of their own, and are read as they are.
 
     >>> table = as_table([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}])
     >>> [(rows, columns["a"].values) for rows, columns in table.batches(["a"])]
@@ -80,7 +82,7 @@ def as_table(source: Any, *, what: str = "the table", text: Sequence[str] = ()) 
     if isinstance(source, Table):
         return source
     if isinstance(source, str | PathLike):
-        return _of_reader(*open_file(source, text), what=f"{what} {source}")
+        return _of_reader(*open_file(source, kinds or {}), what=f"{what} {source}")
     if isinstance(source, Sequence):
         return _of_dicts(source, what)
     return _of_frame(source, what)

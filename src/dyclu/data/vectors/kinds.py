@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+from dyclu.data.tables.files import Kinds
 from dyclu.data.tables.suggestions import nearest
 from dyclu.data.vectors.columns import Category, Column, Number, Text
 from dyclu.errors import KindError, OptionError
@@ -44,6 +45,20 @@ def declared(column: Column) -> dict[str, Any]:
         for name, value in asdict(column).items()
     }
     return {"kind": kind, **options}
+
+
+def kinds_in_files(*sides: Mapping[str, Any]) -> Kinds:
+    """Return how declared columns are read from a CSV file; undeclared ones are left to guess.
+
+    >>> kinds_in_files({"zip": Category(), "tags": Text()}, {"price": Number(), "other": None})
+    {'zip': 'text', 'tags': 'text', 'price': 'number'}
+    """
+    declared = {name: column for side in sides for name, column in side.items()}
+    return {
+        name: "number" if isinstance(column, Number) else "text"
+        for name, column in declared.items()
+        if column is not None
+    }
 
 
 def _made(kind: Callable[..., Column], options: Mapping[str, Any], name: str) -> Column:
