@@ -25,6 +25,7 @@ from dyclu.service import commands
 if TYPE_CHECKING:
     from dyclu.data import Features
     from dyclu.evaluate import Comparison, Replayed
+    from dyclu.evaluate.targets import Target
     from dyclu.sim.studies.running import AnyStudy
 
 REFUSED = 2
@@ -531,22 +532,23 @@ def evaluate(
     and writes a report (Markdown, HTML, PNG), which needs matplotlib.
     """
     from dyclu.data import Log
-    from dyclu.evaluate import compare, frozen, replay, uniform
-    from dyclu.policies import load, make
+    from dyclu.evaluate import compare, replay, uniform
+    from dyclu.policies import make
     from dyclu.sim.reports.evaluation import evaluation_numbers, value_table, verdict_table
     from dyclu.sim.reports.terminal import print_table
     from dyclu.storage import check_writable
 
     if not no_report:
         check_writable(out)
+    targets = _targets(saved or [], epsilon)
     read = Log.read(
         log, features=_features(features, saved or []), user=user, reward=reward, arm=arm,
         offered=offered, items=items, propensity=propensity, time=time,
     )  # fmt: skip
-    targets = {path.stem: frozen(load(path), epsilon=epsilon) for path in saved or []}
+    names = [] if learning is None else [name.strip() for name in learning.split(",")]
+    learners = {name: make(name, read.dim) for name in names}
     found = compare(read, {**targets, "uniform": uniform}, seed=seed)
-    names = [] if learning is None else learning.split(",")
-    replays = {name: replay(read, make(name, read.dim), seed=seed) for name in names}
+    replays = {name: replay(read, learner, seed=seed) for name, learner in learners.items()}
     files = [] if no_report else _write_evaluation(found, replays, out, log)
     if as_json:
         numbers = evaluation_numbers(found, replays)
@@ -559,16 +561,67 @@ def evaluate(
     _print_files(files)
 
 
+def _targets(saved: Sequence[Path], epsilon: float) -> dict[str, Target]:
+    """Return saved policies by the names of their files, without the ending."""
+    from dyclu.evaluate import frozen
+    from dyclu.policies import load
+
+    targets: dict[str, Target] = {}
+    for path in saved:
+        if path.stem in (*targets, "uniform"):
+            raise OptionError(
+                f"{path} would be called {path.stem!r}, which another policy of the comparison is "
+                "called; expected files with different names, other than 'uniform': rename it"
+            )
+        targets[path.stem] = frozen(load(path), epsilon=epsilon)
+    return targets
+
+
 def _features(file: Path | None, saved: Sequence[Path]) -> Features:
-    """Return the features of a declaration, or those of the first saved policy."""
+    """Return the features of a declaration, or those of the first saved policy.
+
+    Every saved policy must have learnt with them.
+    """
+    from dyclu.data import Features
+
+    if file is None and not saved:
+        raise OptionError("neither --features nor a saved policy was given; give one of them")
+    used = Features.load(saved[0]) if file is None else _declared(file)
+    if saved and not used.fitted:
+        raise OptionError(
+            f"{file} leaves columns to be fitted on the log, expected the numbers with which "
+            f"{saved[0]} learnt; omit --features, so that those saved with the policy are used, or "
+            "declare mean and scale of numbers and values of categories"
+        )
+    for path in saved:
+        _check_features(path, used, file or saved[0])
+    return used
+
+
+def _check_features(path: Path, used: Features, source: Path) -> None:
+    """Refuse a saved policy that learnt with other features; one without features may pass."""
+    from dyclu.data import Features
+    from dyclu.errors import ForeignFile
+
+    try:
+        own = Features.load(path)
+    except ForeignFile:
+        return
+    changed = own.differences(used) or used.differences(own)
+    if changed:
+        raise OptionError(
+            f"{path} learnt with other features than those of {source}: {'; '.join(changed)}; "
+            "expected the same features for all policies: evaluate it in a run of its own, without "
+            "--features"
+        )
+
+
+def _declared(file: Path) -> Features:
+    """Return the features of a declaration."""
     import tomllib
 
     from dyclu.data import Features
 
-    if file is None:
-        if not saved:
-            raise OptionError("neither --features nor a saved policy was given; give one of them")
-        return Features.load(saved[0])
     text = file.read_text()
     try:
         return Features.of(tomllib.loads(text) if file.suffix == ".toml" else json.loads(text))

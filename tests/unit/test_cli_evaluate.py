@@ -113,3 +113,57 @@ def test_refusals_are_one_line_and_status_2(folder: Path, tmp_path: Path) -> Non
     wrong = run(folder, f"--features={folder / 'features.toml'}", "--propensity=clicked", out)
     assert wrong.exit_code == 2
     assert "row 0, column 'clicked'" in wrong.stderr or "'clicked'" in wrong.stderr
+
+
+def saved(file: Path, **arm: Any) -> str:
+    """Save a policy that learnt nothing, with features of these columns of an arm."""
+    features = dyclu.Features(arm=arm)
+    file.parent.mkdir(exist_ok=True)
+    dyclu.LinUCB(features.dim, alpha=0.1).save(file, features=features)
+    return str(file)
+
+
+def refusal(result: Any) -> str:
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.output
+    return str(result.stderr)
+
+
+def test_a_saved_policy_with_other_features_of_the_same_size_is_refused(
+    folder: Path, tmp_path: Path
+) -> None:
+    values = {"kind": "category", "values": ["green", "red", "yellow"]}
+    other = saved(tmp_path / "other.dyclu", colour=values)
+    said = refusal(run(folder, str(folder / "learnt.dyclu"), other, "--no-report"))
+    assert "other.dyclu learnt with other features than those of" in said
+    declared = tmp_path / "declared.json"
+    declared.write_text(json.dumps({"arm": {"colour": values}}))
+    learnt = str(folder / "learnt.dyclu")
+    said = refusal(run(folder, learnt, f"--features={declared}", "--no-report"))
+    assert "learnt.dyclu learnt with other features than those of" in said
+    assert run(folder, other, f"--features={declared}", "--no-report").exit_code == 0
+
+
+def test_features_that_are_not_fitted_are_refused_with_a_saved_policy(folder: Path) -> None:
+    declared = f"--features={folder / 'features.toml'}"
+    said = refusal(run(folder, str(folder / "learnt.dyclu"), declared, "--no-report"))
+    assert "features.toml leaves columns to be fitted on the log" in said
+
+
+def test_two_policies_of_one_name_are_refused(folder: Path, tmp_path: Path) -> None:
+    learnt = folder / "learnt.dyclu"
+    for name, words in {"learnt": [str(learnt)], "uniform": []}.items():
+        copy = tmp_path / f"{name}.dyclu"
+        copy.write_bytes(learnt.read_bytes())
+        said = refusal(run(folder, *words, str(copy), "--no-report"))
+        assert f"{name}.dyclu would be called {name!r}" in said
+
+
+def test_names_of_learning_policies_are_stripped_and_checked_before_the_comparison(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = [f"--features={folder / 'features.toml'}", "--propensity=chance", "--no-report"]
+    result = run(folder, *declared, "--learn=linucb, uniform")
+    assert result.exit_code == 0, result.output
+    monkeypatch.setattr("dyclu.evaluate.compare", None)
+    said = refusal(run(folder, *declared, "--learn=linucb,nobody"))
+    assert "no policy is called 'nobody'" in said

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from dyclu.data import Log
 from dyclu.errors import OptionError
 from dyclu.evaluate.estimators import METHODS, Sums
 from dyclu.evaluate.gathering import Gathered, gathered, logging_policy
-from dyclu.evaluate.intervals import REPLICATES, Interval, Ratios, empirical_bernstein
+from dyclu.evaluate.intervals import (
+    REPLICATES,
+    UNBOUNDED,
+    Interval,
+    Ratios,
+    checked_replicates,
+    empirical_bernstein,
+    of_weights,
+    replicates_for,
+    replicates_needed,
+)
 from dyclu.evaluate.results import PRIMARY, Comparison, Estimate, Evaluation, Overlap
 from dyclu.evaluate.reward_model import Rewards
 from dyclu.evaluate.targets import Target
 from dyclu.evaluate.verdict import problems, ranking, verdict
 from dyclu.validation import as_positive, as_probability, as_whole
+
+BOUND_TOLERANCE = 1e-9
+"""A weight may exceed its bound by this share: it is a rounded quotient."""
 
 
 def compare(
@@ -48,7 +61,8 @@ def compare(
     level : float
         Probability that an interval holds the truth.
     replicates, seed : int
-        Resamples of the bootstrap, and the seed of their draws.
+        Resamples of the bootstrap, and the seed of their draws. Up to 10,000 are drawn where many
+        comparisons or a high level need more than `replicates`.
     bound : float, optional
         Largest weight that was possible, for the interval of empirical Bernstein; by default the
         largest one that occurred.
@@ -71,25 +85,29 @@ def compare(
     """
     if not policies:
         raise OptionError("policies is empty, expected at least one; pass {'name': policy}")
+    level = as_probability(level, "level")
     options = _Options(
-        as_probability(level, "level"),
-        as_whole(replicates, "replicates", least=100),
+        level,
+        checked_replicates(level, as_whole(replicates, "replicates", least=100)),
         as_whole(seed, "seed", least=0),
         None if bound is None else as_positive(bound, "bound"),
+        # Every pair of policies, and every policy with the log.
+        comparisons=len(policies) * (len(policies) + 1) // 2,
     )
     kind, propensity = logging_policy(log, propensities)
     found = gathered(log, policies, propensity, model)
+    _check_bound(found, options.bound)
     evaluations = {
         name: _evaluation(name, sums, found, options) for name, sums in found.sums.items()
     }
     differences = _differences(found, options)
     return Comparison(
-        logged=options.estimate(found.logged, found),
+        logged=options.estimate(found.logged).cut(found.clicks),
         evaluations=evaluations,
         differences=differences,
         level=options.level,
         propensities=kind,
-        verdict=ranking(evaluations, differences),
+        verdict=options.too_many or ranking(evaluations, differences),
     )
 
 
@@ -99,24 +117,58 @@ class _Options:
     replicates: int
     seed: int
     bound: float | None
+    comparisons: int
 
-    def interval(self, ratios: Ratios, level: float | None = None) -> Interval:
-        wanted = self.level if level is None else level
-        return ratios.bootstrap(level=wanted, replicates=self.replicates, seed=self.seed)
+    @property
+    def strict(self) -> float:
+        """Level of each comparison, by Bonferroni: all of them hold together at `level`."""
+        return 1 - (1 - self.level) / self.comparisons
 
-    def estimate(self, ratios: Ratios, found: Gathered) -> Estimate:
-        """Return an estimated mean reward; that of clicks is between 0 and 1."""
-        return Estimate(value=ratios.value, interval=self.interval(ratios)).cut(found.clicks)
+    @property
+    def too_many(self) -> str:
+        """Why nothing is ranked; empty if resamples can give quantiles so far out."""
+        if replicates_for(self.strict, self.replicates) is not None:
+            return ""
+        needed = replicates_needed(self.strict)
+        return (
+            f"Nothing is ranked: {self.comparisons} comparisons need {needed:,} resamples; compare "
+            f"fewer policies, or pass replicates={needed}."
+        )
+
+    def interval(self, ratios: Ratios) -> Interval:
+        return ratios.bootstrap(level=self.level, replicates=self.replicates, seed=self.seed)
+
+    def estimate(self, ratios: Ratios) -> Estimate:
+        return Estimate(value=ratios.value, interval=self.interval(ratios))
+
+    def difference(self, first: Ratios, second: Ratios) -> Estimate:
+        """Return one of the comparisons; without bounds if they are too many."""
+        ratios, count = Ratios.difference(first, second), self.replicates
+        enough, interval = replicates_for(self.strict, count), UNBOUNDED
+        if enough is not None:
+            interval = ratios.bootstrap(level=self.strict, replicates=enough, seed=self.seed)
+        return Estimate(value=ratios.value, interval=interval)
+
+
+def _check_bound(found: Gathered, bound: float | None) -> None:
+    for name, sums in found.sums.items():
+        if bound is not None and sums.largest > bound * (1 + BOUND_TOLERANCE):
+            raise OptionError(
+                f"bound is {bound:.6g}, but a row has the weight {sums.largest:.6g} with policy "
+                f"{name!r}; expected a bound that no weight exceeds: pass 1 / the least propensity"
+            )
 
 
 def _evaluation(name: str, sums: Sums, found: Gathered, options: _Options) -> Evaluation:
-    threshold = sums.threshold(found.high - found.low)
+    low, high = found.range
+    threshold = sums.threshold(high - low)
     methods = [one for one in METHODS if one != "snips" or sums.weight.any()]
-    estimates = {one: _estimate(one, sums, threshold, found, options) for one in methods}
+    uncut = {one: _estimate(one, sums, threshold, found, options) for one in methods}
+    estimates = {one: estimate.cut(found.clicks) for one, estimate in uncut.items()}
     overlap = _overlap(sums, found, options)
-    difference = Ratios.difference(sums.ratios(PRIMARY), found.logged)
-    gain = Estimate(value=difference.value, interval=options.interval(difference))
-    reasons = problems(overlap, estimates[PRIMARY])
+    gain = options.difference(sums.ratios(PRIMARY), found.logged)
+    # An interval without ends is a problem, also where clicks bound it by 0 and 1.
+    reasons = problems(overlap, uncut[PRIMARY])
     return Evaluation(
         name=name,
         estimates=estimates,
@@ -137,8 +189,7 @@ def _estimate(
     if width is not None:
         terms = sums.numerator(method, threshold)
         bernstein = empirical_bernstein(terms, sums.rows, width=width, level=options.level)
-    interval = options.interval(ratios)
-    return Estimate(value=ratios.value, interval=interval, bernstein=bernstein).cut(found.clicks)
+    return replace(options.estimate(ratios), bernstein=bernstein)
 
 
 def _cap(method: str, threshold: float) -> float:
@@ -146,12 +197,18 @@ def _cap(method: str, threshold: float) -> float:
 
 
 def _width(method: str, weight: float, found: Gathered) -> float | None:
-    """Return the largest minus the smallest term of a row with weights up to `weight`."""
+    """Return the largest minus the smallest term of a row with weights up to `weight`.
+
+    None if it is not known: the log has no weight, or rewards that are all alike.
+    """
+    low, high = found.range
+    if not weight or low == high:
+        return None
     match method:
         case "ips":
-            return weight * (max(0.0, found.high) - min(0.0, found.low))
+            return weight * (max(0.0, high) - min(0.0, low))
         case "dr" | "switch":
-            return (1 + 2 * weight) * (found.high - found.low)
+            return (1 + 2 * weight) * (high - low)
     return None
 
 
@@ -165,24 +222,14 @@ def _overlap(sums: Sums, found: Gathered, options: _Options) -> Overlap:
         largest=sums.largest,
         heaviest=sums.largest / total if total else 0.0,
         unused=sums.unused / rows,
-        mean_weight=Estimate(value=mean.value, interval=_of_weights(mean, options)),
+        mean_weight=Estimate(value=mean.value, interval=of_weights(mean, options.interval)),
     )
 
 
-def _of_weights(mean: Ratios, options: _Options) -> Interval:
-    """Return the interval of the mean weight; weights that are all alike are known exactly."""
-    return options.interval(mean) if mean.error > 0 else Interval(mean.value, mean.value)
-
-
 def _differences(found: Gathered, options: _Options) -> dict[tuple[str, str], Estimate]:
-    """Return all differences of two policies; by Bonferroni their intervals hold together."""
-    pairs = list(combinations(found.sums, 2))
-    level = 1 - (1 - options.level) / max(1, len(pairs))
-    differences = {}
-    for first, second in pairs:
-        ratios = Ratios.difference(
-            found.sums[first].ratios(PRIMARY), found.sums[second].ratios(PRIMARY)
-        )
-        interval = options.interval(ratios, level)
-        differences[first, second] = Estimate(value=ratios.value, interval=interval)
-    return differences
+    """Return all differences of two policies."""
+    ratios = {name: sums.ratios(PRIMARY) for name, sums in found.sums.items()}
+    return {
+        (first, second): options.difference(ratios[first], ratios[second])
+        for first, second in combinations(ratios, 2)
+    }

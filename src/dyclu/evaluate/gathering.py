@@ -49,6 +49,11 @@ class Gathered:
     rewards: GroupSums = field(default_factory=lambda: GroupSums("rows", "reward"))
 
     @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest reward: those of the log, and 0 and 1 for clicks."""
+        return (0.0, 1.0) if self.clicks else (self.low, self.high)
+
+    @property
     def logged(self) -> Ratios:
         """The mean reward of the log."""
         return Ratios.single(self.rewards["reward"], self.rewards["rows"])
@@ -105,6 +110,7 @@ def logging_policy(log: Log, wanted: str | None) -> tuple[str, Propensity]:
     first = next(log.chunks(), None)
     if first is None or not len(first):
         raise OptionError("the log is empty, expected at least one row; check its filter or file")
+    _check_choice(log)
     if wanted != ESTIMATED and first.propensity is not None:
         return LOGGED, _logged
     if wanted == LOGGED:
@@ -113,6 +119,15 @@ def logging_policy(log: Log, wanted: str | None) -> tuple[str, Propensity]:
             "with which each shown arm was chosen"
         )
     return ESTIMATED, ChoiceModel.fitted(log).propensity
+
+
+def _check_choice(log: Log) -> None:
+    """Refuse a log without any choice; reads up to the first row that has one."""
+    if all((chunk.counts == 1).all() for chunk in log.chunks()):
+        raise OptionError(
+            "every row of the log offers one arm: only the shown arm is known, expected all arms "
+            "that could have been shown; add the column of what was offered (offered=...)"
+        )
 
 
 def _logged(chunk: Chunk) -> FloatArray:

@@ -6,16 +6,26 @@ Derivations: docs/evaluation.md, section 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
 import numpy as np
 
+from dyclu.errors import OptionError
 from dyclu.validation import FloatArray
 
 REPLICATES = 1_000
 """Resamples of the bootstrap: the 2.5 % quantile is the 25th smallest of them."""
+
+LEAST_BEYOND = 5
+"""Resamples that must lie beyond a quantile; with fewer, its place is luck."""
+
+MOST_REPLICATES = 10_000
+"""Resamples up to which their number is raised for quantiles far out."""
+
+ROUNDING = 1e-12
+"""A standard error below this share of the estimate is a rounding error."""
 
 LEAST_GROUPS = 10
 """With fewer groups the bootstrap gives no bounds."""
@@ -95,6 +105,12 @@ class Ratios:
         _, errors = self._of(np.ones((1, len(self.num))))
         return float(errors[0])
 
+    @property
+    def constant(self) -> bool:
+        """Whether all groups are alike, up to rounding: resamples say nothing then."""
+        parts = np.abs(self.num.sum(axis=0) / self.den.sum(axis=0))
+        return not self.error > ROUNDING * float(parts @ np.abs(self.contrast))
+
     def bootstrap(
         self, *, level: float = 0.95, replicates: int = REPLICATES, seed: int = 0
     ) -> Interval:
@@ -109,7 +125,7 @@ class Ratios:
         True
         """
         value, error = self.value, self.error
-        if len(self.num) < LEAST_GROUPS or not error > 0:
+        if len(self.num) < LEAST_GROUPS or self.constant:
             return UNBOUNDED
         tails = (1 - level) / 2, (1 + level) / 2
         drawn = np.concatenate([self._studentised(c) for c in _resamples(self, replicates, seed)])
@@ -145,6 +161,38 @@ class Ratios:
                 squares += twice * factors[:, i] * factors[:, j] * products[:, column]
         scale = groups / max(groups - 1, 1)
         return self.value + moved @ self.contrast, np.sqrt(np.maximum(squares, 0.0) * scale)
+
+
+def of_weights(mean: Ratios, bootstrap: Callable[[Ratios], Interval]) -> Interval:
+    """Return the interval of a mean weight; weights that are all alike are known exactly."""
+    return Interval(mean.value, mean.value) if mean.constant else bootstrap(mean)
+
+
+def replicates_needed(level: float) -> int:
+    """Return how many resamples have `LEAST_BEYOND` beyond each end of an interval."""
+    return math.ceil(round(2 * LEAST_BEYOND / (1 - level), 6))
+
+
+def replicates_for(level: float, given: int) -> int | None:
+    """Return how many resamples an interval needs, at least `given`; None if they are too many.
+
+    >>> replicates_for(0.95, 1000), replicates_for(0.995, 1000), replicates_for(0.9999, 1000)
+    (1000, 2000, None)
+    """
+    needed = replicates_needed(level)
+    return max(needed, given) if needed <= max(MOST_REPLICATES, given) else None
+
+
+def checked_replicates(level: float, given: int) -> int:
+    """Return how many resamples an interval needs; refuse a level that needs too many."""
+    found = replicates_for(level, given)
+    if found is None:
+        raise OptionError(
+            f"level is {level}, with replicates={given:,} expected at most "
+            f"{1 - 2 * LEAST_BEYOND / max(MOST_REPLICATES, given):.6g}; pass a smaller level, or "
+            f"replicates={replicates_needed(level)}"
+        )
+    return found
 
 
 def _resamples(ratios: Ratios, replicates: int, seed: int) -> Iterator[FloatArray]:

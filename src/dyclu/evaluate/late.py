@@ -6,8 +6,9 @@ there are clicks above all: their mean says nothing. Two rules decide which deci
 
 1. If more than `MOST_WAITING` of the decisions whose time is not over still wait, only decisions
    whose time is over are counted.
-2. A decision whose time is over without a reward counts as 0 if no reward of 0 ever came, and is
-   left out otherwise: then zeros are sent, and this one is missing.
+2. A decision whose time is over without a reward counts as 0 if no reward of 0 ever came. If zeros
+   came, it is missing and left out; if more than `MOST_LOST` of them are missing, nobody knows
+   whether they are zeros, and there is no value.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dyclu.evaluate.groups import GroupSums, UserGroups
-from dyclu.evaluate.intervals import Interval, Ratios
+from dyclu.evaluate.intervals import Ratios, of_weights
 from dyclu.evaluate.results import Estimate, Overlap
 from dyclu.evaluate.verdict import problems, verdict
 from dyclu.validation import FloatArray, User
@@ -27,7 +28,7 @@ MOST_WAITING = 0.05
 """Share of young decisions that may wait while the others of the same age are counted."""
 
 MOST_LOST = 0.05
-"""Share of decisions that may have no reward without a warning, where zeros are sent."""
+"""Share of decisions whose time is over that may have no reward, where zeros are sent."""
 
 COLUMNS = ("rows", "reward", "asked", "asked_reward", "agreed", "weight", "weighted", "squares")
 _BUFFER = 4096
@@ -46,7 +47,8 @@ class LateEvaluation:
         Decisions that are counted, those whose reward may still come, and those whose time is over
         without a reward.
     logged : Estimate or None
-        Mean reward of the counted decisions; None if none is counted.
+        Mean reward of the counted decisions; None if none is counted, or too many rewards are
+        missing.
     estimate : Estimate or None
         Of the other policy, by self-normalised inverse propensity scoring; None without decisions
         whose arms and propensity are known and on which both agree.
@@ -118,13 +120,15 @@ class LateRewards:
         sums = {column: self._total(kinds, column) for column in COLUMNS}
         unrewarded = self._count((True, False)) + self._count((False, False))
         logged = estimate = overlap = None
-        said = f"The log cannot say what {name} earns: no decision can be counted."
+        why = self._missing() or "no decision can be counted"
+        said = f"The log cannot say what {name} earns: {why}."
         if sums["rows"].any():
-            logged = self._estimate(sums["reward"], sums["rows"])
+            logged = _estimate(sums["reward"], sums["rows"]).cut(self._clicks)
         if sums["weight"].any():
-            estimate = self._estimate(sums["weighted"], sums["weight"])
-            overlap = self._overlap(sums, kinds)
-            said = self._verdict(name, estimate, overlap, sums)
+            uncut = _estimate(sums["weighted"], sums["weight"])
+            estimate, overlap = uncut.cut(self._clicks), self._overlap(sums, kinds)
+            # An interval without ends is a problem, also where clicks bound it by 0 and 1.
+            said = verdict(name, estimate, _gain(sums), problems(overlap, uncut))
         elif sums["rows"].any():
             said = (
                 f"The log cannot say what {name} earns: no counted decision has all its arms, a "
@@ -143,6 +147,8 @@ class LateRewards:
 
     def _counted(self, waiting: int) -> tuple[list[Kind], list[str]]:
         """Return the kinds of decisions that are counted, and what to say about it."""
+        if self._missing():
+            return [], []
         kinds, notes = [(True, True), (False, True)], []
         young = self._count((False, True))
         if waiting > MOST_WAITING * (waiting + young):
@@ -151,29 +157,29 @@ class LateRewards:
                 f"{waiting:,} decisions still wait for their rewards; they and {young:,} of the "
                 "same age that have one are not counted."
             )
-        lost, had = self._count((True, False)), self._count((True, True))
+        lost = self._count((True, False))
         if lost and not self._zeros:
             kinds.append((True, False))
             notes.append(f"No reward of 0 ever came: {lost:,} decisions without reward count as 0.")
-        elif lost > MOST_LOST * (lost + had):
+        elif lost:
             notes.append(f"{lost:,} decisions never got a reward, and are not counted.")
         return kinds, notes
 
-    def _verdict(
-        self, name: str, estimate: Estimate, overlap: Overlap, sums: dict[str, FloatArray]
-    ) -> str:
-        difference = Ratios.difference(
-            Ratios.single(sums["weighted"], sums["weight"]),
-            Ratios.single(sums["asked_reward"], sums["asked"]),
+    def _missing(self) -> str | None:
+        """Return why missing rewards leave the mean unknown; None if they do not."""
+        lost = self._count((True, False))
+        due = lost + self._count((True, True))
+        if not self._zeros or lost <= MOST_LOST * due:
+            return None
+        return (
+            f"{lost:,} of {due:,} decisions have no reward although their time is over, and other "
+            "decisions got a reward of 0; send a reward for every decision, or never send 0"
         )
-        gain = Estimate(value=difference.value, interval=difference.bootstrap())
-        return verdict(name, estimate, gain, problems(overlap, estimate))
 
     def _overlap(self, sums: dict[str, FloatArray], kinds: list[Kind]) -> Overlap:
         weight, squares = float(sums["weight"].sum()), float(sums["squares"].sum())
         largest = max(self._largest[kind] for kind in kinds)
         mean = Ratios.single(sums["weight"], sums["asked"])
-        exact = Interval(mean.value, mean.value)
         return Overlap(
             rows=int(sums["asked"].sum()),
             users=int(np.count_nonzero(sums["asked"])),
@@ -181,14 +187,8 @@ class LateRewards:
             largest=largest,
             heaviest=largest / weight,
             unused=1 - float(sums["agreed"].sum() / sums["asked"].sum()),
-            mean_weight=Estimate(
-                value=mean.value, interval=mean.bootstrap() if mean.error > 0 else exact
-            ),
+            mean_weight=Estimate(value=mean.value, interval=of_weights(mean, Ratios.bootstrap)),
         )
-
-    def _estimate(self, num: FloatArray, den: FloatArray) -> Estimate:
-        ratios = Ratios.single(num, den)
-        return Estimate(value=ratios.value, interval=ratios.bootstrap()).cut(self._clicks)
 
     def _count(self, kind: Kind) -> int:
         return int(self._sums[kind].total("rows")) if kind in self._sums else 0
@@ -216,3 +216,17 @@ class LateRewards:
             weighted=weight * reward,
             squares=weight**2,
         )
+
+
+def _estimate(num: FloatArray, den: FloatArray) -> Estimate:
+    ratios = Ratios.single(num, den)
+    return Estimate(value=ratios.value, interval=ratios.bootstrap())
+
+
+def _gain(sums: dict[str, FloatArray]) -> Estimate:
+    """Return the reward of the other policy minus that of the decisions it was asked about."""
+    difference = Ratios.difference(
+        Ratios.single(sums["weighted"], sums["weight"]),
+        Ratios.single(sums["asked_reward"], sums["asked"]),
+    )
+    return Estimate(value=difference.value, interval=difference.bootstrap())

@@ -18,7 +18,13 @@ from dyclu.data import Chunk, Log
 from dyclu.errors import OptionError
 from dyclu.evaluate.gathering import Propensity, logging_policy
 from dyclu.evaluate.groups import GroupSums, UserGroups
-from dyclu.evaluate.intervals import REPLICATES, Interval, Ratios
+from dyclu.evaluate.intervals import (
+    REPLICATES,
+    Interval,
+    Ratios,
+    checked_replicates,
+    of_weights,
+)
 from dyclu.evaluate.results import Estimate, interval_text
 from dyclu.evaluate.verdict import LEAST_EFFECTIVE, LEAST_USERS, weight_problems
 from dyclu.policy import Policy
@@ -109,7 +115,7 @@ def replay(
     (0.5, True)
     """
     level, seed = as_probability(level, "level"), as_whole(seed, "seed", least=0)
-    replicates = as_whole(replicates, "replicates", least=100)
+    replicates = checked_replicates(level, as_whole(replicates, "replicates", least=100))
     kind, propensity = logging_policy(log, propensities)
     constant = _acceptance(log, propensity, acceptance)
     run = _Run(policy, constant, np.random.default_rng(seed))
@@ -177,30 +183,34 @@ class _Run:
             ratios = Ratios.single(sums[num], sums[den])
             return Estimate(value=ratios.value, interval=bootstrap(ratios))
 
+        mean, uncut = Ratios.single(sums["weight"], sums["rows"]), estimate("reward", "accepted")
         found = Replayed(
             rows=self._rows,
             users=int(np.count_nonzero(sums["accepted"])),
             accepted=accepted,
             acceptance=self._acceptance,
             capped=self._capped / self._rows,
-            estimate=estimate("reward", "accepted").cut(self._clicks),
+            estimate=uncut.cut(self._clicks),
             weighted=estimate("weighted", "weight").cut(self._clicks),
-            mean_weight=estimate("weight", "rows"),
+            mean_weight=Estimate(value=mean.value, interval=of_weights(mean, bootstrap)),
             propensities=kind,
             verdict="",
         )
-        return replace(found, verdict=_verdict(found))
+        return replace(found, verdict=_verdict(found, bounded=uncut.interval.bounded))
 
 
-def _verdict(found: Replayed) -> str:
+def _verdict(found: Replayed, *, bounded: bool) -> str:
+    """Return the answer; `bounded` is that of the interval before clicks bound it by 0 and 1."""
     rounds = (
         f"{found.accepted:,} rounds with {found.users:,} users, a share of {found.acceptance:.3g} "
         "of the visits"
     )
     enough = found.accepted >= LEAST_EFFECTIVE and found.users >= LEAST_USERS
     reasons = [*weight_problems(found.mean_weight)]
-    if not (enough and found.estimate.interval.bounded):
+    if not enough:
         reasons.append(f"only {rounds}")
+    elif not bounded:
+        reasons.append(f"too few different rewards in {rounds}")
     if found.capped > MOST_CAPPED:
         reasons.append(
             f"{found.capped:.0%} of rows have a propensity below the acceptance constant"

@@ -94,7 +94,8 @@ class Evaluation:
     overlap : Overlap
         How much the log says about the policy.
     gain : Estimate
-        Its reward minus that of the log, by the doubly robust method.
+        Its reward minus that of the log, by the doubly robust method; its interval holds together
+        with those of all other comparisons.
     problems : tuple of str
         Why the log cannot answer; empty if it can.
     verdict : str
@@ -126,7 +127,7 @@ class Comparison:
     evaluations : mapping of str to Evaluation
         By name of the policy.
     differences : mapping of (str, str) to Estimate
-        First minus second policy, with intervals that hold for all pairs at once.
+        First minus second policy. Their intervals and those of all gains hold together.
     level : float
         Level of the intervals.
     propensities : str

@@ -43,8 +43,8 @@ def uniform(chunk: Chunk) -> FloatArray:
 def frozen(policy: Policy, *, epsilon: float = 0.0) -> Target:
     """Return a policy as it is now: its choice, and with probability `epsilon` any offered arm.
 
-    It learns nothing while it is evaluated. A policy that chooses at random is taken with the
-    choices that its seed makes.
+    It learns nothing while it is evaluated. A policy that chooses at random is refused: one draw
+    of its choices is not its probabilities.
 
     >>> from dyclu import LinUCB
     >>> from dyclu.data import Log
@@ -55,11 +55,27 @@ def frozen(policy: Policy, *, epsilon: float = 0.0) -> Target:
     share = as_within(epsilon, "epsilon", 0.0, 1.0)
 
     def chances(chunk: Chunk) -> FloatArray:
+        _check_certain(policy, chunk)
         table = share * uniform(chunk)
         table[np.arange(len(chunk)), choices(policy, chunk)] += 1.0 - share
         return table
 
     return chances
+
+
+def _check_certain(policy: Policy, chunk: Chunk) -> None:
+    """Refuse a policy that chooses at random; asks for one row of a chunk."""
+    if chunk.arms.shape[2] != policy.dim:
+        return
+    for row in np.flatnonzero(chunk.counts > 1)[:1]:
+        made = policy.decide(chunk.user[row], chunk.arms[row, : chunk.counts[row]])
+        if made.propensity is None or made.propensity < 1:
+            known = "unknown" if made.propensity is None else f"{made.propensity:.3g}"
+            raise OptionError(
+                f"{type(policy).__name__} chooses at random (the probability of its choice is "
+                f"{known}), expected a policy whose choice is certain; pass `uniform`, or a "
+                "function that returns its probabilities, or use `replay`"
+            )
 
 
 def choices(policy: Policy, chunk: Chunk) -> Ids:

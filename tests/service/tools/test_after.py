@@ -116,6 +116,34 @@ def test_replay_never_takes_the_mean_of_clicks_alone(tmp_path: Path, zeros: bool
     bench.close()
 
 
+@pytest.mark.parametrize("default", [None, 0.0])
+def test_overdue_decisions_that_were_not_yet_ended_count_as_over(
+    tmp_path: Path, default: float | None
+) -> None:
+    """One in ten is clicked, and the service stops before it ends the other 90 decisions."""
+    bench = Bench(tmp_path, reward_wait=20.0, default_reward=default)
+    bench.decide("early")
+    bench.now += 30
+    bench.expire()
+    for i in range(100):
+        answer = bench.decide(f"u{i}")
+        if i % 10 == 0:
+            bench.reward(answer.decision_id, 1.0)
+    bench.decide("ana", active=False)
+    bench.now += 30
+    bench.decide("ana")
+    spec = PolicySpec("linucb", 2, {})
+    report = replay(bench.reader, spec, spec)
+    found = report.evaluation()
+    # The last decision still waits; the inactive one was never shown.
+    assert (found.waiting, found.counted) == (1, 101)
+    assert found.unrewarded == (91 if default is None else 0)
+    assert found.logged is not None
+    assert found.logged.value == pytest.approx(10 / 101)
+    assert len(report.other.predictions) == 2
+    bench.close()
+
+
 def test_the_printed_report_has_interval_and_verdict(journal: Path) -> None:
     lines = run("replay", str(journal), "--options=alpha=0.1").stdout.splitlines()
     told = {line[:26].strip(): line[26:].strip() for line in lines}

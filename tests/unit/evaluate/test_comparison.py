@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyclu import LinUCB
+from dyclu import LinUCB, Policy, Uniform
 from dyclu.data import Chunk, Log
 from dyclu.errors import NumberError, OptionError, ShapeError
-from dyclu.evaluate import compare, frozen, uniform
+from dyclu.evaluate import Interval, compare, frozen, uniform
 from dyclu.evaluate.estimators import METHODS
 from dyclu.evaluate.groups import UserGroups
+from dyclu.evaluate.intervals import UNBOUNDED
 from dyclu.evaluate.propensities import ChoiceModel
 from dyclu.evaluate.reward_model import FOLDS, RewardModel
+from dyclu.policies import make
 from dyclu.validation import FloatArray
 from tests.unit.evaluate import tiny
 from tests.unit.evaluate.tiny import CHANCES, KINDS, LOGGED, POLICY, TRUTH
@@ -97,7 +99,7 @@ def test_two_policies_of_equal_value_are_not_ranked() -> None:
 
 
 def test_with_more_pairs_the_intervals_of_differences_are_longer() -> None:
-    """Three pairs: each has the level 1 − 0.05/3, so that all hold together."""
+    """Three pairs and three gains: each has the level 1 − 0.05/6, so that all hold together."""
     small = tiny.log_of(tiny.drawn(500, seed=22))
     one = compare(small, {"best": best, "worst": worst}).differences["best", "worst"]
     three = compare(small, {"best": best, "worst": worst, "any": uniform}).differences
@@ -284,3 +286,85 @@ def test_wrong_options_and_empty_logs_are_refused() -> None:
         compare(LOG, {"p": frozen(LinUCB(2))})
     with pytest.raises(ShapeError, match="the model of rewards gave shape"):
         compare(LOG, {"p": tiny.policy}, model=lambda chunk: chunk.reward)
+
+
+def test_with_more_policies_the_interval_of_a_gain_is_longer() -> None:
+    small = tiny.log_of(tiny.drawn(500, seed=22))
+    one = compare(small, {"best": best})["best"]
+    three = compare(small, {"best": best, "worst": worst, "any": uniform})["best"]
+    assert three.best.interval == one.best.interval
+    assert three.gain.value == one.gain.value
+    assert three.gain.interval.low < one.gain.interval.low
+    assert three.gain.interval.high > one.gain.interval.high
+
+
+def test_gains_and_differences_have_enough_resamples_for_their_level() -> None:
+    """Six comparisons at 95 % need 5 / (0.025 / 6) = 1,200 resamples; the default is 1,000."""
+    small = tiny.log_of(tiny.drawn(500, seed=22))
+    policies = {"best": best, "worst": worst, "any": uniform}
+    by_default, given = (compare(small, policies, replicates=count) for count in (1_000, 1_200))
+    assert by_default["best"].gain == given["best"].gain
+    assert by_default.differences == given.differences
+
+
+def test_too_many_comparisons_are_not_ranked_and_the_verdict_says_why() -> None:
+    """Ten policies are 55 comparisons, which need 5 / (0.025 / 55) = 11,000 resamples."""
+    small = tiny.log_of(tiny.drawn(300, seed=22))
+    found = compare(small, {**dict.fromkeys("abcde", best), **dict.fromkeys("fghij", worst)})
+    assert found.verdict == (
+        "Nothing is ranked: 55 comparisons need 11,000 resamples; compare fewer policies, or pass "
+        "replicates=11000."
+    )
+    assert found.differences["a", "f"].interval == UNBOUNDED
+    assert "cannot tell it from what was logged" in found["a"].verdict
+
+
+def test_a_level_that_resamples_cannot_give_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"level is 0.9999, .* or replicates=100000"):
+        compare(LOG, {"p": tiny.policy}, level=0.9999)
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_a_log_with_equal_clicks_cannot_say_and_bernstein_keeps_its_width(reward: float) -> None:
+    """Whether a click occurred in 1,000 rows does not make clicks impossible, or certain."""
+    log = changed(tiny.log_of(tiny.drawn(1_000, 23)), reward=np.full(1_000, reward))
+    found = compare(log, {"policy": tiny.policy, "any": uniform})
+    assert found["policy"].problems == (
+        "too few different rewards where the policy agrees with the log",
+    )
+    assert found["policy"].verdict.startswith("The log cannot say what policy earns")
+    assert found.verdict == "The log cannot rank policy, any."
+    assert found["policy"].best.interval == Interval(0.0, 1.0)
+    for method in ("ips", "dr", "switch"):
+        sure = found["policy"].estimates[method].bernstein
+        assert sure is not None
+        assert sure.high - sure.low > 0.01
+
+
+def test_equal_rewards_that_are_no_clicks_have_no_bernstein_interval() -> None:
+    log = changed(tiny.log_of(tiny.drawn(300, 23)), reward=np.full(300, 2.5))
+    estimates = compare(log, {"policy": tiny.policy})["policy"].estimates
+    assert [estimates[method].bernstein for method in ("ips", "dr", "switch")] == [None] * 3
+
+
+def test_a_bound_below_an_observed_weight_is_refused() -> None:
+    """The largest weight is 0.8 / 0.2."""
+    with pytest.raises(OptionError, match=r"bound is 3\.9, but a row has the weight 4 with"):
+        compare(LOG, {"policy": tiny.policy}, bound=3.9)
+    found = compare(LOG, {"policy": tiny.policy}, bound=4.0)
+    assert found["policy"] == compare(LOG, {"policy": tiny.policy})["policy"]
+
+
+def test_a_log_of_shown_arms_alone_is_refused() -> None:
+    log = Log.of_arrays(
+        user=range(100), arms=np.ones((100, 1, 2)), chosen=np.zeros(100, int),
+        reward=np.arange(100) % 2.0, propensity=np.full(100, 0.5),
+    )  # fmt: skip
+    with pytest.raises(OptionError, match="only the shown arm is known"):
+        compare(log, {"uniform": uniform})
+
+
+@pytest.mark.parametrize("policy", [Uniform(4), make("adts", 4)])
+def test_a_policy_that_chooses_at_random_cannot_be_frozen(policy: Policy) -> None:
+    with pytest.raises(OptionError, match=r"chooses at random .* `uniform`.* `replay`"):
+        compare(LOG, {"random": frozen(policy)})

@@ -12,7 +12,7 @@ import pytest
 from dyclu import Decision, LinUCB, Uniform
 from dyclu.data import Log
 from dyclu.errors import OptionError
-from dyclu.evaluate import replay
+from dyclu.evaluate import Interval, replay
 from dyclu.evaluate.rejection import _Run
 from tests.unit.evaluate import tiny
 from tests.unit.evaluate.tiny import CHANCES, KINDS, LOGGED, Visit
@@ -166,3 +166,30 @@ def test_equal_seeds_give_equal_results() -> None:
     first, again, other = (replay(log, LinUCB(4, alpha=0.3), seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first.accepted != other.accepted
+
+
+def test_wrong_propensities_are_noticed_if_the_weights_are_all_alike() -> None:
+    """Both arms are the same to the policy, which always takes the first: all weights are 2."""
+    log = Log.of_arrays(
+        user=range(400), arms=np.ones((400, 2, 1)), chosen=np.zeros(400, int),
+        reward=np.arange(400) % 2.0, propensity=np.full(400, 0.5),
+    )  # fmt: skip
+    found = replay(log, LinUCB(1, alpha=0.3, shared=True))
+    assert found.mean_weight.interval == Interval(2.0, 2.0)
+    assert "propensities contradict the log: the mean weight is 2.00" in found.verdict
+
+
+def test_a_replay_without_any_click_gets_no_verdict() -> None:
+    rows = [(kind, arm, 0) for kind, arm, _ in tiny.drawn(3_000, 7)]
+    found = replay(tiny.log_of(rows), Uniform(4))
+    assert found.estimate.interval == Interval(0.0, 1.0)
+    assert "cannot say what this policy would have earned: too few different" in found.verdict
+
+
+def test_a_log_of_shown_arms_alone_is_refused() -> None:
+    log = Log.of_arrays(
+        user=range(100), arms=np.ones((100, 1, 2)), chosen=np.zeros(100, int),
+        reward=np.arange(100) % 2.0, propensity=np.full(100, 0.5),
+    )  # fmt: skip
+    with pytest.raises(OptionError, match="only the shown arm is known"):
+        replay(log, LinUCB(2, alpha=0.3))

@@ -100,6 +100,8 @@ class Report:
         Decisions whose reward has not come, by number.
     late : LateRewards
         All others.
+    default : float or None
+        Reward that the service last gave to an overdue decision; None if it gave none.
     """
 
     served: ReplayedPolicy
@@ -111,6 +113,7 @@ class Report:
     agreed: int = 0
     pending: dict[int, Pending] = field(default_factory=dict)
     late: LateRewards = field(default_factory=LateRewards)
+    default: float | None = None
 
     def evaluation(self) -> LateEvaluation:
         """Return what was earned, and what the other policy would have earned, per decision."""
@@ -172,6 +175,7 @@ def replay(
     for line in History(reader).lines():
         _replay_line(report, line, now)
         progress(line.seq)
+    _end(report, now)
     return report
 
 
@@ -183,13 +187,8 @@ def _replay_line(report: Report, line: Line, now: int) -> None:
         case ActivationBody(until=until) if line.of in report.pending:
             pending = report.pending[line.of]
             pending.active, pending.until = True, until
-        case RewardBody(value=value) if line.of is not None and line.of in report.pending:
-            pending = report.pending.pop(line.of)
-            report.rewards += 1
-            over = pending.until <= now
-            report.late.add(pending.user, over=over, reward=value, weight=pending.weight)
-            for one in (report.served, report.other):
-                one.learn(pending.user, pending.x, value, line.of)
+        case RewardBody() as reward if line.of is not None and line.of in report.pending:
+            _reward(report, line.of, reward, now)
         case EventBody(x=features, value=value):
             report.events += 1
             for one in (report.served, report.other):
@@ -197,6 +196,18 @@ def _replay_line(report: Report, line: Line, now: int) -> None:
         case ExpiryBody(decisions=expired):
             for seq in expired:
                 _expire(report, seq)
+
+
+def _reward(report: Report, of: int, reward: RewardBody, now: int) -> None:
+    """Learn the reward of a decision."""
+    pending, value = report.pending.pop(of), reward.value
+    report.rewards += 1
+    if reward.default:
+        report.default = value
+    over = pending.until <= now
+    report.late.add(pending.user, over=over, reward=value, weight=pending.weight)
+    for one in (report.served, report.other):
+        one.learn(pending.user, pending.x, value, of)
 
 
 def _decide(report: Report, line: Line, decision: DecisionBody) -> None:
@@ -212,9 +223,20 @@ def _expire(report: Report, seq: int) -> None:
     """Note that a decision got no reward; one that was never active was never shown."""
     pending = report.pending.pop(seq, None)
     if pending is not None and pending.active:
+        report.default = None
         report.late.add(pending.user, over=True, reward=None, weight=pending.weight)
     for one in (report.served, report.other):
         one.predictions.pop(seq, None)
+
+
+def _end(report: Report, now: int) -> None:
+    """Count overdue decisions as the service would: their rewarded siblings count as over too."""
+    overdue = [seq for seq, one in report.pending.items() if one.active and one.until <= now]
+    for seq in overdue:
+        one = report.pending.pop(seq)
+        report.late.add(one.user, over=True, reward=report.default, weight=one.weight)
+        for policy in (report.served, report.other):
+            policy.predictions.pop(seq, None)
 
 
 def _weight(report: Report, user: str, decision: DecisionBody) -> float | None:

@@ -29,7 +29,7 @@ def value_table(found: Comparison) -> Table:
         f"Mean reward per decision, with {found.level:.0%} intervals by the bootstrap over users. "
         f"What was logged has {found.logged}. Propensities are {found.propensities}. The direct "
         "method's interval does not contain the error of its model. Gain: doubly robust estimate "
-        "minus what was logged."
+        "minus what was logged; all gains and differences hold together."
     )
     return Table(header=("policy", *METHODS.values(), "gain"), rows=tuple(rows), note=note)
 
@@ -67,7 +67,10 @@ def _overlap_row(one: Evaluation) -> tuple[str, ...]:
 def difference_table(found: Comparison) -> Table:
     """Return the differences of all pairs of policies."""
     rows = tuple((f"{a} − {b}", _text(one)) for (a, b), one in found.differences.items())
-    note = f"Doubly robust. All intervals hold together with probability {found.level:.0%}."
+    note = (
+        "Doubly robust. All intervals, and those of the gains, hold together with probability "
+        f"{found.level:.0%}."
+    )
     return Table(header=("pair", "difference"), rows=rows, note=note)
 
 
