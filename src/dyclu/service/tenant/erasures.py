@@ -85,7 +85,8 @@ class Erasures:
     async def erase(self, user: str) -> Erased:
         """Delete a user's lines from the journal; the state must then be computed again.
 
-        When this returns, journal, base, archive and snapshots contain nothing about the user.
+        When this returns, journal, base, archive and snapshots contain nothing about the user. If
+        somebody was reading the journal, copies in its unused space are overwritten a moment later.
         """
         self._committer.check()
         stored = await self._only_stored(user)
