@@ -43,11 +43,11 @@ HELD, ENERGY, SCALE, RATIO = range(4)
 """Columns of a segment's `sums`: number of rewards; Σ w y²; the inverse noise variance that models
 hold it with; its noise variance in units of the population's."""
 
-NOISE, HAZARD, STRAY, BINARY, CLOCK, RATIO_PRIOR, RATIO_MEAN, FOLLOWED = range(8)
+NOISE, HAZARD, STRAY, BINARY, CLOCK, RATIO_PRIOR, RATIO_MEAN, FOLLOWED, NEWNESS = range(9)
 """Entries of `stream`: noise variance, 1 where rewards are 0 or 1; chance of a change per reward;
 log density of a stray; 1 where rewards are 0 or 1; time; the prior of the users' noise ratios: how
-many rewards it counts as, 0 if all users have the same noise, and its mean; and rewards of located
-users."""
+many rewards it counts as, 0 if all users have the same noise, and its mean; rewards of located
+users; and the log of how likely a taste never met is, by one that is known."""
 
 OUTLYING = 3.0
 """Deviations from which on a reward that is not 0 or 1 counts with less weight."""
@@ -347,7 +347,8 @@ def learn_in_doubt(
     evidence, mean, variance = np.empty(n), np.empty(n), np.empty(n)
     weigh(
         precision, shift, tally, rows, prior_precision, prior_shift, gram, moment, sums[SCALE], own,
-        z, remembered_clicks(user, block, stream), evidence, np.empty(n), mean, variance,
+        z, remembered_clicks(user, block, stream), stream[NEWNESS], evidence, np.empty(n), mean,
+        variance,
     )  # fmt: skip
     noise, binary = user_variance(user, stream), stream[BINARY] == 1.0
     before, after = evidence.copy(), evidence
@@ -406,8 +407,8 @@ def place(
     own[0] = 0.0
     weigh(
         precision, shift, tally, rows, prior_precision, prior_shift, gram, moment, sums[SCALE], own,
-        np.zeros(len(moment)), remembered_clicks(user, block, stream), evidence, misfits, mean,
-        variance,
+        np.zeros(len(moment)), remembered_clicks(user, block, stream), stream[NEWNESS], evidence,
+        misfits, mean, variance,
     )  # fmt: skip
     chance = evidence.copy()
     for q in range(n):
@@ -564,13 +565,14 @@ def review(
     the models' estimates, without a share of the user's own segment.
 
     A change at `i` means that the memory's rewards from `i` on, ``i ≥ first``, follow another model
-    or a taste never met, all equally likely; otherwise they are as likely as was predicted.
+    or a taste never met; otherwise they are as likely as was predicted.
     """
     d, length = theta.shape[1] - 1, int(user[LENGTH])
     noise, stray = user_variance(user, stream), stream[STRAY]
     binary = stream[BINARY] == 1.0
     home = int(user[HOME]) if user[STATUS] == LOCATED else -1
-    prior = math.log(stream[HAZARD]) - math.log(len(rows))
+    newness = stream[NEWNESS]
+    change = math.log(stream[HAZARD] / (len(rows) - 1.0 + math.exp(newness)))
     same, rest, odds = np.empty(length), np.empty(length + 1), np.zeros(length)
     total = 0.0
     for t in range(length - 1, first - 1, -1):
@@ -584,7 +586,7 @@ def review(
             rest_as_new(block, length, prior_covariance, prior_mean, noise, stray, binary, rest)
         else:
             rest_as_known(block, length, theta, tally, k, noise, stray, binary, rest)
-        mass = 0.0
+        mass, prior = 0.0, change + newness if k == 0 else change
         for t in range(first, length):
             part = math.exp(min(prior + rest[t] - same[t], 600.0))
             odds[t] += part

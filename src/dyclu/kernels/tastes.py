@@ -16,11 +16,12 @@ from dyclu.kernels.laws import logistic, misfit
 from dyclu.kernels.linalg import dot, factorise, invert, times
 from dyclu.validation import FloatArray, Ids
 
-TALLY = ("count", "evidence", "stale", "slack", "users", "visited", "checked")
-COUNT, EVIDENCE, STALE, SLACK, USERS, VISITED, CHECKED = range(7)
+TALLY = ("count", "evidence", "stale", "slack", "users", "joined", "visited", "checked")
+COUNT, EVIDENCE, STALE, SLACK, USERS, JOINED, VISITED, CHECKED = range(8)
 """Columns of `tally`, one row per model: number of observations; ``log Z`` of its sums, NaN if it
 must be computed; observations that estimate and covariance do not contain yet; mean variance of its
-predictions; located users; when it was last used; its count when it was last compared."""
+predictions; located users; how often a user was located there; when it was last used; its count
+when it was last compared."""
 
 IMPOSSIBLE = -1e300
 """Log evidence where rounding has made a precision matrix indefinite."""
@@ -85,6 +86,7 @@ def weigh(
     own: FloatArray,
     context: FloatArray,
     clicks: FloatArray,
+    newness: float,
     evidence: FloatArray,
     misfits: FloatArray,
     mean: FloatArray,
@@ -96,7 +98,8 @@ def weigh(
     `k`: the evidence is that of the segment given the model *without* this share. Mean and variance
     are those of the expected reward of `context`, given the model and the whole segment. `clicks`
     are remembered clicks of the segment: they count with their own likelihood, and not with its
-    expansion, at each model's estimate.
+    expansion, at each model's estimate. `newness` is the log weight of a taste never met; it is
+    part of its evidence.
     """
     p = len(moment)
     table, theta = np.empty((p, p + 2)), np.empty(p)
@@ -133,6 +136,8 @@ def weigh(
             back_substitute(table, theta)
             misfits[q] = misfit(clicks, theta)
         evidence[q], mean[q], variance[q] = both - without + misfits[q], expected, spread
+        if k == 0:
+            evidence[q] += newness
 
 
 @compiled

@@ -34,7 +34,7 @@ BELIEF = {0: 0.2, 1: 0.5, 4: 0.3}
 def a_stream(
     noise: float = 0.4, hazard: float = 0.01, stray: float = -math.inf, *, binary: bool = False
 ) -> FloatArray:
-    stream = np.zeros(8)
+    stream = np.zeros(9)
     stream[atlas.NOISE], stream[atlas.HAZARD], stream[atlas.STRAY] = noise, hazard, stray
     stream[atlas.CLOCK], stream[atlas.BINARY] = 77.0, float(binary)
     return stream
@@ -862,6 +862,8 @@ def test_review_is_the_posterior_over_change_points(
 ) -> None:
     """Enumerate all hypotheses: no change, or a change at `i` to a model that is not the home."""
     stream = a_click_stream(0.1) if binary else a_stream(hazard=0.1, stray=-4.0)
+    new = data.draw(st.sampled_from([1.0, 5.0]))
+    stream[atlas.NEWNESS] = math.log(new)
     scene = Scene(seed, dim, length, noise=float(stream[atlas.NOISE]))
     scene.refresh()
     if binary:
@@ -878,7 +880,7 @@ def test_review_is_the_posterior_over_change_points(
     if is_located:
         del rest[1]
     joint = {
-        (row, t): 0.1 / 4 * math.exp(density[:t].sum() + logs[t])
+        (row, t): (1.0 if row else new) * 0.1 / (3 + new) * math.exp(density[:t].sum() + logs[t])
         for row, logs in rest.items()
         for t in range(first, length)
     }

@@ -422,6 +422,7 @@ class Inference:
         users.since[row] = self.population.clock
         users.doubtful.pop(row)
         tastes.users[model] += 1.0
+        tastes.joined[model] += 1.0
         tastes.visited[model] = self.population.clock
         self._close_segment(row)
         tastes.refresh(self.population, model)

@@ -115,7 +115,8 @@ class Atlas(OneByOne):
         belief, suspect, suspicion = np.empty(int(tastes.rows[-1]) + 1), NEW, 0.0
         if row == NONE:
             gram, moment, scale = np.zeros((p, p)), np.zeros(p), 0.0
-            belief[tastes.rows] = 1.0 / len(tastes.rows)
+            belief[tastes.rows], belief[NEW] = 1.0, math.exp(stream[kernel.NEWNESS])
+            belief[tastes.rows] /= belief[tastes.rows].sum()
         else:
             gram, moment, sums = users.segment(row)
             scale = float(sums[kernel.SCALE])

@@ -44,6 +44,7 @@ class Tastes:
     stale: FloatArray
     slack: FloatArray
     users: FloatArray
+    joined: FloatArray
     visited: FloatArray
     checked: FloatArray
 

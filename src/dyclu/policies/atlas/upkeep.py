@@ -1,8 +1,8 @@
 """`Upkeep`: what concerns many users or models, in slices, one per reward (docs/theory.md §10.6).
 
 When the stream has grown by 5 %, the prior is learnt again. After that, users in doubt are placed
-anew, a few per reward; then every model that has grown is compared with the others, one per reward;
-last, one group of doubtful segments is grouped afresh.
+anew, a few per reward, and how often tastes are new is learnt; then every model that has grown is
+compared with the others, one per reward; last, one group of doubtful segments is grouped afresh.
 """
 
 from __future__ import annotations
@@ -65,6 +65,10 @@ class Upkeep:
         Which model's segments are grouped next.
     worth : dict of int to float
         By row of a model, the log evidence that its segments would have elsewhere.
+    held : dict of int to float
+        By row of a model, how many rewards these segments hold.
+    odds : list of float
+        Log evidence of the segments placed so far for a known taste, rather than a new one.
     """
 
     def __init__(self, inference: Inference) -> None:
@@ -73,6 +77,7 @@ class Upkeep:
         self.queue: list[int] = []
         self.worth: dict[int, float] = {}
         self.held: dict[int, float] = {}
+        self.odds: list[float] = []
 
     def step(self) -> None:
         """Do the slice that is due after a reward."""
@@ -102,7 +107,7 @@ class Upkeep:
         self.inference.tastes.invalidate()
         self.inference.tastes.refresh(population)
         self.queue = list(users.doubtful)[:SWEEP]
-        self.worth, self.held = {}, {}
+        self.worth, self.held, self.odds = {}, {}, []
         self.phase = PLACING
 
     def _place_some(self) -> None:
@@ -113,10 +118,13 @@ class Upkeep:
                 del users.doubtful[row]
                 users.doubtful[row] = None
                 inference.expand_again(row)
-                self._note_worth(row, *inference.place(row))
+                evidence, misfits = inference.place(row)
+                self._note_odds(row, evidence)
+                self._note_worth(row, evidence, misfits)
                 inference.settle(row)
         del self.queue[:PLACED]
         if not self.queue:
+            self._learn_newness()
             self._dissolve()
             tastes = inference.tastes
             self.queue = [
@@ -125,6 +133,23 @@ class Upkeep:
                 if tastes.count[row] > GROWN * tastes.checked[row]
             ]
             self.phase = MERGING
+
+    def _note_odds(self, row: int, evidence: FloatArray) -> None:
+        """Note what a segment says of the share of new tastes."""
+        if len(evidence) > 1 and self.inference.users.held(row) >= 2.0:
+            known = evidence[1:]
+            most = known.max()
+            new = evidence[0] - self.inference.population.stream[kernels.atlas.NEWNESS]
+            self.odds.append(float(most + np.log(np.exp(known - most).mean()) - new))
+
+    def _learn_newness(self) -> None:
+        tastes = self.inference.tastes
+        if len(tastes):
+            joined, members = tastes.joined[tastes.rows], self._members()[tastes.rows]
+            alone = joined[joined + members - tastes.users[tastes.rows] < 1.5].sum()
+            self.inference.population.learn_newness(
+                self.odds, len(tastes), float(joined.sum()), float(alone)
+            )
 
     def _note_worth(self, row: int, evidence: FloatArray, misfits: FloatArray) -> None:
         """Note what a segment would be worth if each model that it belongs to did not exist.
@@ -148,10 +173,11 @@ class Upkeep:
     def _dissolve(self) -> None:
         """Remove the model whose segments gain most by belonging elsewhere, if there is one."""
         tastes, best, worst = self.inference.tastes, 0.0, NONE
+        newness = float(self.inference.population.stream[kernels.atlas.NEWNESS])
         for model, worth in self.worth.items():
             whole = tastes.count[model] <= 1.1 * self.held[model] + 1.0
             if model in tastes.rows and not tastes.users[model] and whole:
-                gain = worth - (self._evidence(model) - self._evidence(NEW))
+                gain = worth - newness - (self._evidence(model) - self._evidence(NEW))
                 if gain > best:
                     best, worst = gain, model
         if worst != NONE:
@@ -206,6 +232,7 @@ class Upkeep:
         tastes, users = self.inference.tastes, self.inference.users
         tastes.add(into, tastes.precision[other], tastes.shift[other], tastes.count[other])
         tastes.users[into] += tastes.users[other]
+        tastes.joined[into] += tastes.joined[other]
         tastes.visited[into] = max(tastes.visited[into], tastes.visited[other])
         tastes.checked[into] = 0.0
         users.rename(other, into)
@@ -350,9 +377,11 @@ class Upkeep:
             "queue": self.queue,
             "worth": list(self.worth.items()),
             "held": list(self.held.items()),
+            "odds": self.odds,
         }
 
     def fill(self, state: dict[str, Any]) -> None:
         """Restore what `dump` returned."""
         self.phase, self.turn, self.queue = state["phase"], state["turn"], list(state["queue"])
         self.worth, self.held = dict(state["worth"]), dict(state["held"])
+        self.odds = list(state["odds"])

@@ -96,6 +96,12 @@ DIRECTIONS = (
 LONGER, SHORTER = 1.5, 0.6
 """Powers of this factor after one of them was taken, and after none was."""
 
+FIRST_NEWNESS_WEIGHT = 2.0
+"""Segments that count as evenly spread over the known tastes and one never met."""
+
+HALVINGS = 30
+"""Steps of the search for the share of new tastes."""
+
 COMPARED_USERS = 400
 """Most users whose noise is compared."""
 
@@ -144,7 +150,7 @@ class Population:
         self.precision, self.shift = np.eye(p), np.zeros(p)
         self.totals, self.contexts = np.zeros(6), np.zeros((p, p))
         self.first: list[tuple[float, float]] = []
-        self.stream = np.zeros(8)
+        self.stream = np.zeros(9)
         self.stream[kernels.atlas.NOISE] = 1.0
         self.changes, self.stride = 0.0, 2.0
         self.segments, self.span, self.clock, self.due = 0, LEAST_SPAN, 0, 1.0
@@ -395,6 +401,24 @@ class Population:
         if spread > 0.0:
             self.stream[kernel.RATIO_PRIOR] = max(2.0 / spread, 4.0)
             self.stream[kernel.RATIO_MEAN] = mean
+
+    def learn_newness(self, odds: Sequence[float], known: int, joined: float, alone: float) -> None:
+        """Learn how likely a taste never met is, by one of `known` tastes (docs/theory.md §10.4).
+
+        `odds` has the log evidence of segments in doubt for a known taste rather than a new one,
+        `joined` segments have been located, and `alone` of them on a model that nobody shares. The
+        share of new tastes has the largest likelihood; no less than if all were equally likely.
+        """
+        even = FIRST_NEWNESS_WEIGHT / (known + 1.0)
+        new, old = alone + even, joined - alone + FIRST_NEWNESS_WEIGHT - even
+        ratios = np.exp(np.clip(odds, -50.0, 50.0)) - 1.0
+        low, high = 0.0, 1.0
+        for _ in range(HALVINGS):
+            share = 0.5 * (low + high)
+            slope = new / share - old / (1.0 - share)
+            slope -= float((ratios / (1.0 + (1.0 - share) * ratios)).sum())
+            low, high = (share, high) if slope > 0.0 else (low, share)
+        self.stream[kernels.atlas.NEWNESS] = max(math.log(known * low / (1.0 - low)), 0.0)
 
     def _set_noise(self, variance: float) -> None:
         """Set the noise of rewards; that of clicks is part of their weights (`kernels.laws`)."""

@@ -286,3 +286,48 @@ def test_what_is_dumped_is_filled_again() -> None:
     np.testing.assert_array_equal(again.line_tastes, population.line_tastes)
     np.testing.assert_array_equal(again.stream, population.stream)
     assert again.variance == population.variance
+
+
+def newness(population: Population) -> float:
+    return math.exp(population.stream[kernels.atlas.NEWNESS])
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.floats(-30.0, 30.0), max_size=20),
+    st.integers(1, 50),
+    st.integers(0, 50),
+    st.floats(0.0, 1.0),
+)
+def test_the_share_of_new_tastes_has_the_largest_likelihood(
+    odds: list[float], known: int, joined: int, part: float
+) -> None:
+    population, alone = Population(DIM, noise=None, rewards=None), part * joined
+    population.learn_newness(odds, known, joined, alone)
+
+    def log_likelihood(share: FloatArray) -> FloatArray:
+        even = module.FIRST_NEWNESS_WEIGHT / (known + 1.0)
+        total = (alone + even) * np.log(share)
+        total += (joined - alone + module.FIRST_NEWNESS_WEIGHT - even) * np.log1p(-share)
+        for one in odds:
+            total += np.log(share + (1.0 - share) * np.exp(one))
+        return np.asarray(total)
+
+    found = newness(population) / (newness(population) + known)
+    assert newness(population) >= 1.0
+    if newness(population) > 1.0:
+        grid = np.linspace(1e-4, 1.0 - 1e-4, 4000)
+        assert log_likelihood(np.array([found]))[0] >= log_likelihood(grid).max() - 1e-6
+
+
+def test_the_newness_is_the_number_of_missing_tastes() -> None:
+    """100 users of 100 tastes: 63 tastes are there, and 37 users share theirs with nobody."""
+    population = Population(DIM, noise=None, rewards=None)
+    population.learn_newness([], 63, 100.0, 37.0)
+    assert newness(population) == pytest.approx(37.0, rel=0.05)
+
+
+def test_where_all_users_share_a_few_tastes_a_new_one_is_as_likely_as_any_other() -> None:
+    population = Population(DIM, noise=None, rewards=None)
+    population.learn_newness([5.0] * 100, 4, 1000.0, 0.0)
+    assert newness(population) == 1.0
