@@ -11,12 +11,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-LONGEST_ID = 128
-ID = r"^[A-Za-z0-9_][A-Za-z0-9_.:@+=~-]*(?!\n)$"
-"""Pattern of an id: letters, digits and some punctuation; no slash, no space, no markup.
-
-A ``$`` alone would accept a newline at the end.
-"""
+from dyclu.validation import ID as ID
+from dyclu.validation import LONGEST_ID as LONGEST_ID
 
 Id = Annotated[
     str,

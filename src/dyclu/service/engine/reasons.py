@@ -30,13 +30,13 @@ def explained(
     """Return why an arm was chosen; costs as much as one decision per arm.
 
     >>> from dyclu import LinUCB
-    >>> policy = LinUCB(2, alpha=1.0)
+    >>> policy = LinUCB(2, alpha=0.1)
     >>> _ = policy.learn("ana", [1.0, 0.0], 2.0)
     >>> why = explained(policy, "ana", np.eye(2), ["a", "b"], 0, epsilon=0.1, reasons=None)
-    >>> [(arm.id, arm.mean, arm.chance) for arm in why.arms]
-    [('a', 1.0, 0.9500000000000001), ('b', 0.0, 0.05)]
+    >>> [(arm.id, round(arm.mean, 2), round(arm.chance, 2)) for arm in why.arms]
+    [('a', 1.82, 0.95), ('b', 0.0, 0.05)]
     >>> why.reasons
-    [FeatureWeight(feature='x0', weight=1.0)]
+    [FeatureWeight(feature='x0', weight=1.81...)]
     """
     best = policy.decide(user, arms)
     alone = [policy.decide(user, arms[place : place + 1]) for place in range(len(arms))]
