@@ -77,7 +77,7 @@ def _vectors(features: Features, arms: Sequence[Row], context: Row | None) -> Fl
     known = {*features.arm, ID}
     for place, arm in enumerate(arms):
         if arm.keys() - known:
-            raise _unknown(arm, features.arm, f"arms[{place}]")
+            raise _unknown(arm, features.arm, f"arms[{place}]", ID)
     if context is not None and context.keys() - features.context.keys():
         raise _unknown(context, features.context, "context")
     try:
@@ -197,7 +197,7 @@ def _rows(
         field = f"observations[{start + place}]"
         rows.append(
             {
-                **_columns(one.arm, features.arm, f"{field}.arm"),
+                **_columns(one.arm, features.arm, f"{field}.arm", ID),
                 **_columns(one.context, features.context, f"{field}.context"),
             }
         )
@@ -229,25 +229,25 @@ def _matrix(
     return found
 
 
-def _columns(given: Row | UnsetType, declared: Mapping[str, Any], field: str) -> Row:
-    """Return columns, all of which are declared, and of which none is absent."""
+def _columns(given: Row | UnsetType, declared: Mapping[str, Any], field: str, *beside: str) -> Row:
+    """Return the declared columns, of which none is absent; `beside` them nothing else may be."""
     columns = {} if given is UNSET else given
-    if columns.keys() - declared.keys():
-        raise _unknown(columns, declared, field)
+    if columns.keys() - {*declared, *beside}:
+        raise _unknown(columns, declared, field, *beside)
     for name in declared:
         if name not in columns:
             raise Refusal(
                 422, "features", f"no column {name!r}; pass null if its value is missing",
                 field=f"{field}.{name}",
             )  # fmt: skip
-    return columns
+    return {name: columns[name] for name in declared}
 
 
 # --- refusals -----------------------------------------------------------------------------------
 
 
-def _unknown(columns: Row, declared: Mapping[str, Any], field: str) -> Refusal:
-    name = min(columns.keys() - {*declared, ID})
+def _unknown(columns: Row, declared: Mapping[str, Any], field: str, *beside: str) -> Refusal:
+    name = min(columns.keys() - {*declared, *beside})
     known = ", ".join(map(repr, declared)) or "none"
     return Refusal(
         422, "features", f"column {name!r} is not declared, expected: {known}",
