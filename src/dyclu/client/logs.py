@@ -112,7 +112,7 @@ def learnt_before(answer: dict[str, Any], first: int) -> list[bool]:
 
 
 def _of_row(error: ServiceError, row: int) -> ServiceError:
-    said = f"row {row}: {error}; the rows before it are learnt. Correct it and load the log again"
+    said = f"row {row}: {error}; correct it and load the log again: no row is learnt twice"
     return ServiceError(said, status=error.status, code=error.code, field=error.field)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 
 from dyclu.data import Features
+from dyclu.data.vectors.columns import OTHER, Category
+from dyclu.data.vectors.layout import AND
 from dyclu.data.vectors.vectors import INTERCEPT
 from dyclu.data.vectors.weights import Weight, ranked
 from dyclu.policy import Model
@@ -64,7 +66,31 @@ def _named(difference: FloatArray, features: Features | None) -> list[Weight]:
     """Return the weights of a difference of estimates, the largest first."""
     if features is None:
         return list(ranked([f"x{place}" for place in range(len(difference))], difference, None))
-    return [one for one in features.explain(difference) if one.name != INTERCEPT]
+    weights = {one.name: one.weight for one in features.explain(difference)}
+    weights.pop(INTERCEPT, None)
+    for arm, crossed, unseen in _crosses(features):
+        if arm in weights:
+            common = sum(weights[name] for name in crossed) / len(crossed)
+            weights[arm] += common
+            for name in crossed:
+                weights[name] -= common
+            weights.pop(unseen, None)
+    return list(ranked(list(weights), np.array(list(weights.values())), None))
+
+
+def _crosses(features: Features) -> Iterator[tuple[str, list[str], str]]:
+    """Yield features of arms with their crosses with the values of one category of the context.
+
+    A context has one value of a category. So what all crosses of a feature have in common belongs
+    to the feature: ``genre=jazz``, and not ``country=de & genre=jazz`` and so on for each country.
+    Values without a feature of their own (*other*) may never have been seen, and are told apart.
+    """
+    for theirs, ours in features.declaration["cross"]:
+        column = features.context[theirs]
+        if isinstance(column, Category) and column.values is not None:
+            for arm in features.arm[ours].names(ours):
+                values = [f"{theirs}={value}{AND}{arm}" for value in column.values]
+                yield arm, values, f"{theirs}={OTHER}{AND}{arm}"
 
 
 def mean_rewards(state: State) -> dict[int, float]:
