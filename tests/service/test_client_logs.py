@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import dyclu
 from dyclu.cli import app
 from dyclu.client import AsyncClient, Client, Loaded, ServiceError
-from dyclu.client import clients as client_module
+from dyclu.client.logs import BATCH
 from dyclu.errors import DycluError, KindError, NumberError, OptionError
 from dyclu.service.disk.journal import JournalReader
 from tests.service.running import Running, running, told
@@ -172,7 +172,7 @@ def test_a_refusal_of_the_service_names_the_row(service: Running) -> None:
         table.loc[800, "clicked"] = 1e9
         with pytest.raises(ServiceError, match=r"row 800: .*max_reward"):
             client.load(read(table), name="july")
-    assert client_module.BATCH == 500  # the rows above are not in the first batch
+    assert BATCH == 500  # the rows above are not in the first batch
 
 
 def test_dyclu_load_sends_a_file(service: Running, tmp_path: Path) -> None:

@@ -421,9 +421,9 @@ class Erased(Struct, frozen=True):
 class ModelView(Struct, frozen=True):
     """A model and its number of users; similar models have close positions `x`, `y` on the map.
 
-    `likes` and `dislikes` are the features whose weights exceed, and fall below, the average of all
-    models most; models count by their users. `mean_reward` is that of its users among those seen
-    last, null if the policy does not tell who they are.
+    `likes` and `dislikes` are the features whose weights exceed, and fall below, the average of the
+    models most; models count by their observations. `mean_reward` is that of its users among those
+    seen last, null if the policy does not tell who they are.
     """
 
     id: int

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from dyclu import Features
-from tests.service.running import ARMS, Running, running, told
+from dyclu.policy import Model
+from dyclu.service.http.words import tastes_of
+from tests.service.browser import browser
+from tests.service.running import ARMS, Running, running, told, wait_until
 
 GENRES = ("jazz", "rock", "folk", "pop")
 SHOP = Features(
@@ -68,10 +71,65 @@ def test_models_and_timelines_say_what_they_like(tmp_path: Path) -> None:
             users = [made.http.get(f"/v1/users/u{i}").json() for i in range(taste, 10, 2)]
             mean = np.average([one["mean_reward"] for one in users])
             assert model["mean_reward"] == pytest.approx(mean)
+        told_models(made)
         live(made, {"u0": "dear rock"}, 40, seed=1)
         segments = made.http.get("/v1/users/u0").json()["segments"]
         assert [one["likes"][0] for one in segments] == ["genre=jazz", "genre=rock"]
         assert segments[0]["dislikes"]
+
+
+def told_models(made: Running) -> None:
+    """Expect the same weights as an average that is computed here."""
+    policy = made.service.tenants["default"].state.policy
+    sizes = np.array([model.size for model in policy.models])
+    mean = sizes @ np.array([model.estimate for model in policy.models]) / sizes.sum()
+    for model, view in zip(policy.models, sorted_models(made), strict=True):
+        weights = dict(zip(SHOP.names, model.estimate - mean, strict=True))
+        for one in (*view["likes"], *view["dislikes"]):
+            assert one["weight"] == pytest.approx(weights[one["feature"]])
+
+
+def sorted_models(made: Running) -> list[dict[str, Any]]:
+    models: list[dict[str, Any]] = made.http.get("/v1/models").json()["models"]
+    return sorted(models, key=lambda one: int(one["id"]))
+
+
+def test_the_page_tells_tastes_and_moves_in_names(tmp_path: Path) -> None:
+    half = {f"u{i}": list(LIKES)[i % 2] for i in range(10)}
+    given = told(tmp_path, dim=None, features=SHOP, policy="atlas", options={})
+    with running(given) as made, browser() as window:
+        live(made, half, 30, seed=0)
+        live(made, {"u0": "dear rock"}, 40, seed=1)
+        window.open(made.url)
+        wait_until(lambda: "genre=jazz" in window.text("#taste-rows"))
+        wait_until(lambda: "likes genre=rock" in window.text("#changes"))
+        window.run("who.value = 'u0'; lookup.requestSubmit()")
+        wait_until(lambda: window.text("#user-moved").startswith("Moved from model"))
+        before, _, after = window.text("#user-moved").partition(" to ")
+        assert "likes genre=jazz" in before
+        assert after.startswith("model")
+        window.phone(380, 800)
+        assert window.run("return document.documentElement.scrollWidth") <= 380
+        assert window.complaints() == []
+
+
+def test_crosses_are_told_as_the_feature_that_they_share() -> None:
+    country = {"kind": "category", "values": ["de", "fr"], "alone": False}
+    genre = {"kind": "category", "values": ["jazz", "rock"], "other": False}
+    shop = Features(
+        arm={"genre": genre}, context={"country": country}, cross=[("country", "genre")]
+    )
+    estimate = dict.fromkeys(shop.names, 0.0)
+    estimate |= {"genre=jazz": 0.5, "country=de & genre=jazz": 1.5, "country=fr & genre=jazz": 0.5}
+    theta = np.array(list(estimate.values()))
+    models = [Model(1, 5, theta, 1, 0, 0), Model(2, 5, -theta, 1, 0, 0)]
+    (likes, dislikes), _ = tastes_of(models, shop)
+    # 0.5 and, in both countries, 1; beyond that 0.5 more in one, and 0.5 less in the other.
+    assert [(one.feature, one.weight) for one in likes] == [
+        ("genre=jazz", 1.5),
+        ("country=de & genre=jazz", 0.5),
+    ]
+    assert [(one.feature, one.weight) for one in dislikes] == [("country=fr & genre=jazz", -0.5)]
 
 
 @pytest.mark.parametrize("policy", ["atlas", "linucb", "dyclu", "uniform"])

@@ -33,10 +33,11 @@ Tastes = tuple[list[FeatureWeight], list[FeatureWeight]]
 def tastes_of(models: Sequence[Model], features: Features | None) -> list[Tastes]:
     """Return what each model likes and dislikes more than the average of models.
 
-    Models count by their users. The intercept is no taste, and is left out.
+    Models count by their observations, and so by their users, also by those who are in doubt and
+    follow none for certain. The intercept is no taste, and is left out.
 
     >>> one, two = np.array([2.0, 0.0]), np.array([0.0, 1.0])
-    >>> models = [Model(1, 9, one, 3, 0, 0), Model(2, 9, two, 1, 0, 0)]
+    >>> models = [Model(1, 60, one, 3, 0, 0), Model(2, 20, two, 1, 0, 0)]
     >>> for likes, dislikes in tastes_of(models, None):
     ...     print(likes, dislikes)
     [FeatureWeight(feature='x0', weight=0.5)] [FeatureWeight(feature='x1', weight=-0.25)]
@@ -44,9 +45,9 @@ def tastes_of(models: Sequence[Model], features: Features | None) -> list[Tastes
     """
     if not models:
         return []
-    users = np.array([max(model.users, 0) for model in models], dtype=np.float64)
+    sizes = np.array([model.size for model in models], dtype=np.float64)
     estimates = np.array([model.estimate for model in models])
-    average = np.average(estimates, axis=0, weights=users if users.sum() else None)
+    average = np.average(estimates, axis=0, weights=sizes if sizes.any() else None)
     return [_taste(estimate - average, features) for estimate in estimates]
 
 
