@@ -107,7 +107,7 @@ def browser() -> Iterator[Browser]:
                     with httpx.Client(base_url=base, timeout=60) as session:
                         yield Browser(session)
                 finally:
-                    # A window that stays open would ask for ever, and no service could stop.
+                    # A Chromium that stays keeps the driver's output open, and `communicate` waits.
                     http.delete(f"/session/{answer['sessionId']}")
         finally:
             child.kill()
