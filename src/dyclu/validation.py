@@ -22,6 +22,13 @@ FloatArray = NDArray[np.float64]
 Ids = NDArray[np.intp]
 User = str | int
 
+LONGEST_ID = 128
+ID = r"^[A-Za-z0-9_][A-Za-z0-9_.:@+=~-]*(?!\n)$"
+"""Pattern of an id in the service: letters, digits and some punctuation; no slash, no space.
+
+A ``$`` alone would accept a newline at the end.
+"""
+
 LARGEST = 1e40
 """Largest magnitude of any number; products of six such numbers are finite."""
 

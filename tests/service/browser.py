@@ -103,9 +103,12 @@ def browser() -> Iterator[Browser]:
                 answer = http.post("/session", json={"capabilities": wanted}).json()["value"]
                 assert "sessionId" in answer, answer
                 base = f"http://127.0.0.1:{port}/session/{answer['sessionId']}/"
-                with httpx.Client(base_url=base, timeout=60) as session:
-                    yield Browser(session)
-                http.delete(f"/session/{answer['sessionId']}")
+                try:
+                    with httpx.Client(base_url=base, timeout=60) as session:
+                        yield Browser(session)
+                finally:
+                    # A Chromium that stays keeps the driver's output open, and `communicate` waits.
+                    http.delete(f"/session/{answer['sessionId']}")
         finally:
             child.kill()
             child.communicate()

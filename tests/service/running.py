@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
-import uvloop
 
-from dyclu.service.http.app import Service, create_app
-from dyclu.service.http.serve import run
+from dyclu.service.http.app import Service
+from dyclu.service.http.local import in_thread
 from dyclu.service.settings import Settings, settings
 
 
@@ -52,31 +49,12 @@ def told(data: Path, **flags: Any) -> Settings:
 
 @contextmanager
 def running(given: Settings, *, ready: bool = True, **client: Any) -> Iterator[Running]:
-    app = create_app(given)
-    stop = asyncio.Event()
-    started: Future[tuple[str, asyncio.AbstractEventLoop]] = Future()
-
-    def listens(url: str) -> None:
-        started.set_result((url, asyncio.get_running_loop()))
-
-    def serve() -> None:
-        try:
-            uvloop.run(run(app, given, ready=listens, stop=stop))
-        except BaseException as error:
-            started.set_exception(error)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    url, loop = started.result()
-    try:
+    with in_thread(given) as (url, service):
         if ready:
-            tenants = app.service.tenants.values()
+            tenants = service.tenants.values()
             wait_until(lambda: not any(tenant.starting for tenant in tenants), seconds=60)
         with httpx.Client(base_url=url, timeout=10, **client) as http:
-            yield Running(url, http, app.service)
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
+            yield Running(url, http, service)
 
 
 def wait_until(true: Any, *, seconds: float = 20.0) -> None:

@@ -14,7 +14,7 @@ import dyclu
 
 SOURCE = Path(dyclu.__file__).parent
 
-EDGES = {"cli.py", "client.py", "data", "service", "sim"}
+EDGES = {"cli.py", "client", "data", "service", "sim"}
 """Files and folders that may import packages beside numpy and scipy."""
 
 FILES = sorted(

@@ -206,16 +206,24 @@ class Features:
         arm: Mapping[str, Any],
         context: Mapping[str, Any] | None = None,
         *,
+        others: Sequence[Mapping[str, Any]] = (),
         top: int | None = None,
     ) -> tuple[Weight, ...]:
         """Return what each named feature of one arm adds to its expected reward, largest first.
 
+        With `others`, beyond what it adds to these arms on average: why this arm and not another.
+
         >>> shop = Features(arm={"price": {"kind": "number", "mean": 10, "scale": 5}})
         >>> shop.reasons([0.1, -0.2], {"price": 20})
         (Weight(name='price', weight=-0.4), Weight(name='intercept', weight=0.1))
+        >>> shop.reasons([0.1, -0.2], {"price": 20}, others=[{"price": 10}, {"price": 20}])
+        (Weight(name='price', weight=-0.2),)
         """
         vectors = self._ready()
-        parts = vectors.raw_weights(theta) * vectors.raw(arm, context)
+        lead = vectors.raw(arm, context)
+        if others:
+            lead = lead - np.mean([vectors.raw(other, context) for other in others], axis=0)
+        parts = vectors.raw_weights(theta) * lead
         return tuple(one for one in ranked(self.raw_names, parts, None) if one.weight)[:top]
 
     def differences(self, other: Features) -> tuple[str, ...]:

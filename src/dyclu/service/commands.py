@@ -1,4 +1,4 @@
-"""The commands ``dyclu serve | key | replay | export | loadtest``; `dyclu.cli` mounts them.
+"""The commands ``dyclu serve | key | load | replay | export | loadtest``; `dyclu.cli` mounts them.
 
 What a command needs is imported when it runs: so ``dyclu --help`` is fast, and without the extra
 ``service`` a command says that it is missing.
@@ -24,7 +24,7 @@ Config = Annotated[
 
 def mount(app: typer.Typer, decorator: Callable[[], Any]) -> None:
     """Add the commands to the command line; `decorator()` is applied to each of them."""
-    for command in (serve, key, replay, export, loadtest):
+    for command in (serve, key, load, replay, export, loadtest):
         app.command()(decorator()(_with_extra()(command)))
 
 
@@ -76,6 +76,10 @@ def serve(
     log_arms: Annotated[
         bool | None, typer.Option("--log-arms", help="Keep all offered arms in the journal.")
     ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(help="Features that the library saved; then no --dim.", metavar="FILE"),
+    ] = None,
 ) -> None:
     """Serve decisions over HTTP; what was answered is on disk.
 
@@ -90,6 +94,7 @@ def serve(
         "host": host, "port": port, "data": None if data is None else str(data), "policy": policy,
         "dim": dim, "options": options, "mode": mode, "epsilon": epsilon,
         "reward_wait": reward_wait, "default_reward": default_reward, "log_arms": log_arms,
+        "features": None if features is None else str(features),
     }  # fmt: skip
 
     def read() -> Settings:
@@ -125,6 +130,73 @@ def key(
         typer.echo(f'role = "{role}"')
     if name is not None:
         typer.echo(f'name = "{name}"')
+
+
+def load(
+    log: Annotated[Path, typer.Argument(help="Log of decisions: a .csv or .parquet file.")],
+    config: Config = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the service.", show_default="that of --config, or of this machine"
+        ),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="API key, if the service needs one.", envvar="DYCLU_KEY")
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the log, part of its rows' ids.", show_default="its file name"),
+    ] = None,
+    user: Annotated[str, typer.Option(help="Column of the user.")] = "user",
+    reward: Annotated[str, typer.Option(help="Column of the reward.")] = "reward",
+    arm: Annotated[str, typer.Option(help="Column of what was shown, also in ITEMS.")] = "arm",
+    items: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with one row per item.", metavar="ITEMS", show_default="columns of the log"
+        ),
+    ] = None,
+    propensity: Annotated[str | None, typer.Option(help="Column of propensities.")] = None,
+    time: Annotated[str | None, typer.Option(help="Column of the time.")] = None,
+    decision: Annotated[
+        str | None,
+        typer.Option(help="Column of the decision's id.", show_default="rows are numbered"),
+    ] = None,
+) -> None:
+    """Let a running service learn a log, in its order.
+
+    The service must declare features; the columns of the log are turned into vectors by them. The
+    whole log is checked before a row is sent. After an interruption run it again: rows that were
+    learnt are not learnt twice, as long as file and --name are the same.
+    """
+    from dyclu.client import Client
+    from dyclu.data import Log
+
+    with Client(url or _address(config), key=key, timeout=30.0) as client:
+        features = client.features()
+        if features is None:
+            raise OptionError(
+                "the service declares no features, so columns cannot be turned into vectors; "
+                "declare them ([tenants.NAME.features]), or send vectors: dyclu.client.Client"
+            )
+        read = Log.read(
+            log, features=features, user=user, reward=reward, arm=arm if items else None,
+            items=items, propensity=propensity, time=time, decision=decision,
+        )  # fmt: skip
+        with _bar("loading", read.rows or 0) as progress:
+            done = client.load(read, name=name or log.stem, progress=progress)
+    typer.echo(f"learnt: {done.rows - done.repeated} rows; {done.repeated} were known already")
+
+
+def _address(config: Path | None) -> str:
+    """Return the address of the service that the settings describe."""
+    from dyclu.service.settings import settings
+
+    told = settings({} if config else {"dim": 1}, environment=os.environ, file=config)
+    host = "127.0.0.1" if told.host in ("0.0.0.0", "::") else told.host
+    scheme = "http" if told.tls_cert is None else "https"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{told.port}"
 
 
 def replay(

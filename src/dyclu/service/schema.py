@@ -6,16 +6,13 @@ values, in a request; a body with more of them gives a field twice (`http.bodies
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-LONGEST_ID = 128
-ID = r"^[A-Za-z0-9_][A-Za-z0-9_.:@+=~-]*(?!\n)$"
-"""Pattern of an id: letters, digits and some punctuation; no slash, no space, no markup.
-
-A ``$`` alone would accept a newline at the end.
-"""
+from dyclu.validation import ID as ID
+from dyclu.validation import LONGEST_ID as LONGEST_ID
 
 Id = Annotated[
     str,
@@ -28,6 +25,19 @@ Id = Annotated[
     ),
 ]
 Features = Annotated[list[float], Meta(min_length=1, description="One number per feature.")]
+LONGEST_TEXT = 500
+Label = Annotated[str, Meta(max_length=LONGEST_TEXT)]
+Columns = Annotated[
+    dict[Label, Label | int | float | bool | list[Label | int | float | bool] | None],
+    Meta(
+        description="Values by the names of declared columns: numbers, categories, lists of tags.",
+        examples=[{"category": "jazz", "price": 3.2}],
+    ),
+]
+Instant = Annotated[
+    float, Meta(ge=0, le=253_402_300_799, description="Seconds since 1970.", examples=[1.7e9])
+]
+Chance = Annotated[float, Meta(gt=0, le=1)]
 TenantRole = Literal["read-only", "read-write"]
 Role = Literal["read-only", "read-write", "operator"]
 LogFormat = Literal["plain", "json"]
@@ -50,12 +60,51 @@ class DecisionRequest(Struct, frozen=True, forbid_unknown_fields=True):
     active: bool | UnsetType = UNSET
     rank: bool | UnsetType = UNSET
     chosen: Id | UnsetType = UNSET
+    explain: bool | UnsetType = UNSET
 
     def string_count(self) -> int:
         """Return the number of JSON strings in this request."""
-        named = (self.decision_id is not UNSET) + (self.chosen is not UNSET)
-        flags = (self.active is not UNSET) + (self.rank is not UNSET)
-        return 3 + 3 * len(self.arms) + 2 * named + flags
+        return 3 + 3 * len(self.arms) + _optional_strings(self)
+
+
+class NamedDecisionRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Choose one of these arms, which are given by declared columns, or all of them as vectors."""
+
+    user: Id
+    arms: Annotated[list[Columns], Meta(min_length=1)]
+    context: Columns | UnsetType = UNSET
+    decision_id: Id | UnsetType = UNSET
+    active: bool | UnsetType = UNSET
+    rank: bool | UnsetType = UNSET
+    chosen: Id | UnsetType = UNSET
+    explain: bool | UnsetType = UNSET
+
+    def string_count(self) -> int:
+        """Return the number of JSON strings in this request."""
+        arms = sum(map(_strings_in, self.arms))
+        return 3 + arms + _context_strings(self.context) + _optional_strings(self)
+
+
+def _optional_strings(asked: DecisionRequest | NamedDecisionRequest) -> int:
+    """Return the number of JSON strings in the fields of a decision that may be left out."""
+    named = (asked.decision_id is not UNSET) + (asked.chosen is not UNSET)
+    flags = (asked.active is not UNSET) + (asked.rank is not UNSET) + (asked.explain is not UNSET)
+    return 2 * named + flags
+
+
+def _strings_in(columns: Mapping[str, Any]) -> int:
+    """Return the number of JSON strings in columns, with their names."""
+    count = len(columns)
+    for value in columns.values():
+        if isinstance(value, str):
+            count += 1
+        elif isinstance(value, list):
+            count += sum(isinstance(one, str) for one in value)
+    return count
+
+
+def _context_strings(context: Mapping[str, Any] | UnsetType) -> int:
+    return 0 if context is UNSET else 1 + _strings_in(context)
 
 
 class RewardRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,16 +135,53 @@ class Observation(Struct, frozen=True, forbid_unknown_fields=True):
     features: Features
     reward: float
     event_id: Id | UnsetType = UNSET
+    at: Instant | UnsetType = UNSET
+    propensity: Chance | UnsetType = UNSET
 
     def string_count(self) -> int:
         """Return the number of JSON strings in this request."""
-        return 4 + 2 * (self.event_id is not UNSET)
+        return 4 + _optional_strings_of(self)
+
+
+class NamedObservation(Struct, frozen=True, forbid_unknown_fields=True):
+    """An observation whose arm is given by declared columns, or as a vector (`features`)."""
+
+    user: Id
+    reward: float
+    arm: Columns | UnsetType = UNSET
+    context: Columns | UnsetType = UNSET
+    features: Features | UnsetType = UNSET
+    event_id: Id | UnsetType = UNSET
+    at: Instant | UnsetType = UNSET
+    propensity: Chance | UnsetType = UNSET
+
+    def string_count(self) -> int:
+        """Return the number of JSON strings in this request."""
+        arm = 0 if self.arm is UNSET else 1 + _strings_in(self.arm)
+        vector = self.features is not UNSET
+        return 3 + arm + vector + _context_strings(self.context) + _optional_strings_of(self)
+
+
+def _optional_strings_of(told: Observation | NamedObservation) -> int:
+    """Return the number of JSON strings in the fields of an observation that may be left out."""
+    numbers = (told.at is not UNSET) + (told.propensity is not UNSET)
+    return 2 * (told.event_id is not UNSET) + numbers
 
 
 class DecisionBatch(Struct, frozen=True, forbid_unknown_fields=True):
     """Several decisions in one call; each is answered separately."""
 
     decisions: Annotated[list[DecisionRequest], Meta(min_length=1)]
+
+    def string_count(self) -> int:
+        """Return the number of JSON strings in this request."""
+        return 1 + sum(one.string_count() for one in self.decisions)
+
+
+class NamedDecisionBatch(Struct, frozen=True, forbid_unknown_fields=True):
+    """Several decisions in one call, with arms by declared columns; each is answered separately."""
+
+    decisions: Annotated[list[NamedDecisionRequest], Meta(min_length=1)]
 
     def string_count(self) -> int:
         """Return the number of JSON strings in this request."""
@@ -113,9 +199,19 @@ class RewardBatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ObservationBatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """Lines of a log, learnt in this order; each is answered separately."""
+    """Lines of a log, learnt in this order; if one of them is invalid, none is learnt."""
 
     observations: Annotated[list[Observation], Meta(min_length=1)]
+
+    def string_count(self) -> int:
+        """Return the number of JSON strings in this request."""
+        return 1 + sum(one.string_count() for one in self.observations)
+
+
+class NamedObservationBatch(Struct, frozen=True, forbid_unknown_fields=True):
+    """Lines of a log with arms by declared columns, learnt in this order, all or none."""
+
+    observations: Annotated[list[NamedObservation], Meta(min_length=1)]
 
     def string_count(self) -> int:
         """Return the number of JSON strings in this request."""
@@ -139,13 +235,45 @@ class Refused(Struct, frozen=True):
     error: Problem
 
 
+class ArmScore(Struct, frozen=True):
+    """What the policy expects of an arm; `score` is mean + width.
+
+    `chance` is the probability with which it would be chosen, null if the policy does not tell it.
+    """
+
+    id: str
+    mean: float
+    width: float
+    score: float
+    chance: float | None
+
+
+class FeatureWeight(Struct, frozen=True):
+    """A feature, and what it adds; of features without names, ``x0`` is the first."""
+
+    feature: str
+    weight: float
+
+
+class Why(Struct, frozen=True, omit_defaults=True):
+    """Why an arm was chosen.
+
+    `reasons` are the features by which its expected reward differs most from the mean of the
+    other arms. `at_random` is true if it was drawn to explore, and the policy preferred another.
+    """
+
+    arms: list[ArmScore]
+    reasons: list[FeatureWeight]
+    at_random: bool = False
+
+
 class Decided(Struct, frozen=True, omit_defaults=True, tag_field="status", tag="decided"):
     """The arm to offer. Ask again with the same `decision_id` and the answer is the same.
 
     `version` is the number of rewards that had been learnt. `model` is the id of the user's model
     or segment, if the policy has such ids. `propensity` is the probability with which this arm was
     chosen. In shadow mode `arm` is what the service would have chosen, `chosen` what the caller
-    chose.
+    chose. `why` is there if `explain` was asked for.
     """
 
     decision_id: str
@@ -160,6 +288,7 @@ class Decided(Struct, frozen=True, omit_defaults=True, tag_field="status", tag="
     rank: list[str] | None = None
     chosen: str | None = None
     agrees: bool | None = None
+    why: Why | None = None
 
 
 class Rewarded(Struct, frozen=True, tag_field="status", tag="rewarded"):
@@ -241,13 +370,16 @@ class Changes(Struct, frozen=True):
 class SegmentView(Struct, frozen=True):
     """A user's observations between two changes; times are counted in rewards of all users.
 
-    `id` is that of the segment, or of the model the user was on.
+    `id` is that of the segment, or of the model the user was on. `likes` and `dislikes` are those
+    of the model, if it still exists.
     """
 
     id: int | None
     opened: int
     closed: int | None
     observations: int
+    likes: list[str] = []
+    dislikes: list[str] = []
 
 
 class BeliefView(Struct, frozen=True):
@@ -287,7 +419,12 @@ class Erased(Struct, frozen=True):
 
 
 class ModelView(Struct, frozen=True):
-    """A model and its number of users; similar models have close positions `x`, `y` on the map."""
+    """A model and its number of users; similar models have close positions `x`, `y` on the map.
+
+    `likes` and `dislikes` are the features whose weights exceed, and fall below, the average of the
+    models most; models count by their observations. `mean_reward` is that of its users among those
+    seen last, null if the policy does not tell who they are.
+    """
 
     id: int
     users: int
@@ -295,15 +432,35 @@ class ModelView(Struct, frozen=True):
     growth: int
     x: float
     y: float
+    likes: list[FeatureWeight] = []
+    dislikes: list[FeatureWeight] = []
+    mean_reward: float | None = None
 
 
 class Models(Struct, frozen=True):
-    """The largest models; `users_elsewhere` is the number of users on none of these."""
+    """The largest models; `users_elsewhere` is the number of users on none of these.
+
+    `named` says that features have declared names; otherwise they are called x0, x1 and so on.
+    """
 
     version: int
     total: int
     users_elsewhere: int
     models: list[ModelView]
+    named: bool = False
+
+
+class FeaturesView(Struct, frozen=True):
+    """The declared features: `dyclu.Features(**declaration, loadings=loadings)` are the same.
+
+    `names` are those of the numbers of a vector; `version` is a digest of all the rest. Both it and
+    the declaration are null if the tenant declares no features.
+    """
+
+    version: str | None
+    names: list[str]
+    declaration: dict[str, Any] | None
+    loadings: list[list[float]] | None
 
 
 class PolicyView(Struct, frozen=True):

@@ -7,10 +7,13 @@
     data = "dyclu-data"             # one folder per tenant is made in it
 
     [tenants.shop]
-    dim = 25
+    dim = 25                        # not needed if there are features
     policy = "atlas"                # any of `dyclu.policies.names()`
     options = {alpha = 0.25}        # options of the policy
     epsilon = 0.05
+
+    [tenants.shop.features]         # or features = "shop.dyclu", a file that the library saved
+    arm = {genre = {kind = "category", values = ["jazz", "rock"]}}
 
     [[tenants.shop.keys]]
     digest = "sha256:..."           # `dyclu key` prints a new key and this line
@@ -38,7 +41,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from dyclu.errors import FileError, OptionError
+from dyclu.data import Features
+from dyclu.errors import DycluError, FileError, OptionError
 from dyclu.service.schema import ID, LogFormat, Mode, TenantRole
 from dyclu.service.spec import PolicySpec
 
@@ -136,10 +140,23 @@ class Keep(Struct, frozen=True):
         return self.lines is None and self.seconds is None
 
 
-class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of one tenant: policy, mode, limits and keys."""
+VECTOR = "features"
+"""Key of an arm in requests that holds its vector; no column of an arm can have this name."""
 
-    dim: Annotated[int, Meta(ge=1, le=10_000)]
+
+class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of one tenant: policy, features, mode, limits and keys.
+
+    `dim` is that of the features if there are any; otherwise it must be given.
+
+    Examples
+    --------
+    >>> genre = {"kind": "category", "values": ["jazz", "rock"]}
+    >>> TenantSettings(features=Features(arm={"genre": genre})).dim
+    4
+    """
+
+    dim: Annotated[int, Meta(ge=0, le=10_000)] = 0
     policy: str = "atlas"
     options: dict[str, Any] = {}
     mode: Mode = "online"
@@ -149,8 +166,16 @@ class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
     log_arms: bool = False
     keep: str = "all"
     archive: bool = False
+    features: Features | None = None
     limits: Limits = Limits()
     keys: list[Key] = []
+
+    def __post_init__(self) -> None:
+        if self.features is not None:
+            _check_features(self.features, self.dim)
+            msgspec.structs.force_setattr(self, "dim", self.features.dim)
+        elif not self.dim:
+            raise OptionError("dim is missing; say how many features an arm has, or declare them")
 
     def spec(self) -> PolicySpec:
         """Return the policy that serves."""
@@ -242,9 +267,35 @@ def settings(
     for layer in (variables, {k: v for k, v in flags.items() if v is not None}):
         told = _merged(told, layer)
     try:
-        return msgspec.convert(told, Settings, strict=False)
+        return msgspec.convert(told, Settings, strict=False, dec_hook=as_setting)
     except msgspec.ValidationError as error:
         raise OptionError(f"settings: {error}") from None
+
+
+def as_setting(kind: type[Any], value: Any) -> Any:
+    """Return features from a declaration, or from the path of a file that `Features.save` wrote.
+
+    msgspec calls it for types that it does not know.
+    """
+    assert kind is Features, kind
+    if isinstance(value, Features):
+        return value
+    try:
+        return Features.load(value) if isinstance(value, str) else Features.of(value)
+    except DycluError as error:
+        raise ValueError(f"features: {error}") from None
+
+
+def _check_features(features: Features, dim: int) -> None:
+    """Refuse features from which a service cannot make the vectors of requests."""
+    told = features.dim  # raises if something is left to be fitted
+    if dim not in (0, told):
+        raise OptionError(f"dim is {dim}, the features make vectors of {told}; leave dim out")
+    if VECTOR in features.arm:
+        raise OptionError(
+            f"a column of the arm is called {VECTOR!r}, which is the key of a vector in requests; "
+            "rename it"
+        )
 
 
 def _from_file(file: Path) -> dict[str, Any]:
@@ -315,6 +366,8 @@ def described(told: Settings) -> list[str]:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, Features):
+        return f"version {value.version}, {value.dim} features"
     if isinstance(value, list):
         return ", ".join(_shown_key(key) for key in value) or "none"
     return str(value)
@@ -328,7 +381,7 @@ def _shown_key(key: Key | Operator) -> str:
 
 RELOADED = frozenset({"operators", "max_body", "body_timeout", "tenants"})
 RELOADED_OF_TENANT = frozenset(
-    {"mode", "epsilon", "reward_wait", "default_reward", "log_arms", "limits", "keys"}
+    {"mode", "epsilon", "reward_wait", "default_reward", "log_arms", "features", "limits", "keys"}
 )
 """Settings that can be changed while the service runs; all others need a restart."""
 
@@ -347,7 +400,19 @@ def needing_restart(old: Settings, new: Settings) -> list[str]:
     for name in old.tenants:
         names = _differing(old.tenants[name], new.tenants[name], fixed)
         found += [f"[{name}] {setting}" for setting in names]
+        found += [
+            f"[{name}] features ({why})"
+            for why in incompatible(old.tenants[name].features, new.tenants[name].features)
+        ]
     return found
+
+
+def incompatible(old: Features | None, new: Features | None) -> tuple[str, ...]:
+    """Return, in sentences, why vectors made by `new` are not those that `old` made.
+
+    Callers may also send vectors. So features can be added to a tenant, or removed.
+    """
+    return () if old is None or new is None else old.differences(new)
 
 
 def _differing(old: Struct, new: Struct, names: Sequence[str]) -> list[str]:

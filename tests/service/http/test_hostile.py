@@ -167,7 +167,8 @@ def test_invalid_observations_are_refused(service: Running) -> None:
         {"user": "ana", "features": [1.0, 0.0], "reward": 1e300},
     ):
         response = service.http.post("/v1/observations", json={"observations": [row]})
-        assert response.json()["results"][0]["http"] == 422
+        assert response.status_code == 422
+        assert response.json()["error"]["field"].startswith("observations[0].")
     many = {"observations": [{"user": "a", "features": [1, 0], "reward": 1}] * 1001}
     response = service.http.post("/v1/observations", json=many)
     assert response.status_code == 422

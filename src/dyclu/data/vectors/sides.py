@@ -86,7 +86,8 @@ class Side:
         block = np.zeros((rows, self.width + 1))
         if numbers:
             flat = np.frombuffer(array("d", list(chain.from_iterable(columns[:numbers]))))
-            if not flat.dot(flat) <= LARGEST**2:
+            # Unlike `dot`, this does not warn where a square is infinite.
+            if not np.vdot(flat, flat) <= LARGEST**2:
                 raise ValueError
             self._numbers.fill(block, flat.reshape(numbers, rows))
         if categories:

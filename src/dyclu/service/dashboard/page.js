@@ -4,7 +4,7 @@
 const EVERY = 1000, MAP_EVERY = 3000, HEALTH_EVERY = 5000, MINUTE = 60_000, ROWS = 50;
 const WIDTH = 600, HEIGHT = 180, LEFT = 46, BOTTOM = 22, TOP = 10;
 const $ = (id) => document.getElementById(id);
-const view = { span: "seconds", since: null, epoch: null, changes: [], user: null, activity: null, mapped: 0, version: 0, segment: "segment", measured: 0, figures: [] };
+const view = { span: "seconds", since: null, epoch: null, changes: [], user: null, activity: null, mapped: 0, version: 0, segment: "segment", measured: 0, figures: [], models: new Map(), named: false };
 
 // --- asking -----------------------------------------------------------------------------------
 
@@ -287,8 +287,46 @@ function readable(svg, output, rows, curves) {
 
 // --- models -----------------------------------------------------------------------------------
 
+// What a model likes more and less than the average of models, in a few words.
+const list = (weights) => weights.map((one) => one.feature ?? one).join(", ");
+function words({ likes = [], dislikes = [] }) {
+  const parts = [likes.length ? `likes ${list(likes)}` : "", dislikes.length ? `dislikes ${list(dislikes)}` : ""];
+  return parts.filter(Boolean).join("; ");
+}
+// The same in the narrow columns of a table: what it likes most, or else what it dislikes most.
+function shortly(id) {
+  const { likes = [], dislikes = [] } = (view.named && view.models.get(id)) || {};
+  return likes.length ? `likes ${likes[0].feature}` : dislikes.length ? `dislikes ${dislikes[0].feature}` : "";
+}
+
+function showTastes(map) {
+  view.models = new Map(map.models.map((one) => [one.id, one]));
+  view.named = map.named ?? false;
+  const told = map.models.filter((one) => words(one)).sort((a, b) => b.users - a.users);
+  $("tastes").hidden = told.length === 0;
+  $("taste-note").textContent = "Features whose weights exceed, or fall below, the average of the models most." +
+    (view.named ? "" : " Features have no names: x0 is the first number of a vector.");
+  const rows = told.map((one) => [one.id, one.users, one.mean_reward ?? null, list(one.likes), list(one.dislikes)]);
+  // Drawn only if they differ, so that a selection of the text stays.
+  const said = JSON.stringify(rows);
+  if ($("tastes").dataset.said === said) return;
+  $("tastes").dataset.said = said;
+  $("taste-rows").replaceChildren(...rows.map(([id, users, reward, likes, dislikes]) => {
+    const row = document.createElement("tr");
+    cell(row, id).className = "model-id";
+    cell(row, number(users)).className = "count users";
+    cell(row, number(reward)).className = "count reward";
+    cell(row, likes || "–").className = "likes";
+    cell(row, dislikes || "–").className = "dislikes";
+    return row;
+  }));
+  // Rows of changes name the models in the same words.
+  if (view.named) drawChanges(0);
+}
+
 function showMap(map, policy) {
   const svg = $("map"), models = map.models;
+  showTastes(map);
   svg.replaceChildren();
   $("map-note").textContent = models.length === 0
     ? (policy.rewards === 0 ? "Nothing has been learnt yet."
@@ -309,7 +347,7 @@ function showMap(map, policy) {
     });
     const told = `model ${one.id}: ${many(one.users, "user")}, ${many(one.observations, "observation")}` +
       `${one.growth ? `, ${one.growth > 0 ? "+" : "−"}${Math.abs(one.growth)} within a minute` : ""}`;
-    draw(circle, "title", {}, told);
+    draw(circle, "title", {}, [told, words(one)].filter(Boolean).join(": "));
     circle.onpointerenter = circle.onfocus = () => { $("map-read").textContent = told; };
     circle.onpointerleave = circle.onblur = () => { $("map-read").textContent = ""; };
   }
@@ -346,7 +384,10 @@ function showChanges({ epoch, next, changes }) {
   view.since = next;
   if (changes.length === 0 && !first) return;
   view.changes = [...changes.reverse(), ...view.changes].slice(0, ROWS);
-  const fresh = first ? 0 : changes.length;
+  drawChanges(first ? 0 : changes.length);
+}
+
+function drawChanges(fresh) {
   $("no-changes").hidden = view.changes.length > 0;
   $("changes").replaceChildren(...view.changes.map((one, i) => changeRow(one, i < fresh)));
 }
@@ -360,8 +401,14 @@ function changeRow(one, fresh) {
   button.textContent = one.user;
   button.onclick = () => choose(one.user);
   cell(row, "").append(button);
-  cell(row, one.before ?? "–");
-  cell(row, one.after ?? "–");
+  for (const id of [one.before, one.after]) {
+    const told = cell(row, id ?? "–");
+    if (!shortly(id)) continue;
+    told.title = words(view.models.get(id));
+    const small = document.createElement("small");
+    small.textContent = shortly(id);
+    told.append(small);
+  }
   cell(row, one.certainty === null ? "–" : percent(one.certainty));
   if (fresh) setTimeout(() => { row.className = ""; }, 3000);
   return row;
@@ -410,6 +457,7 @@ function drawUser(user) {
   drawTimeline(user.segments);
 }
 
+const which = (one) => named(one) + (words(one) ? ` (${words(one)})` : "");
 const named = (one) => (one.id === null ? `no ${view.segment} yet` : `${view.segment} ${one.id}`);
 
 function drawTimeline(segments) {
@@ -436,8 +484,16 @@ function drawTimeline(segments) {
     const item = document.createElement("li");
     item.textContent = `${named(one)}: ${many(one.observations, "observation")}, ` +
       (one.closed === null ? `since reward ${number(one.opened)}` : `from reward ${number(one.opened)} to ${number(one.closed)}`);
+    if (view.named && words(one)) {
+      const small = document.createElement("small");
+      small.textContent = words(one);
+      item.append(small);
+    }
     return item;
   }));
+  const [before, after] = segments.slice(-2);
+  $("user-moved").textContent = view.named && after && (words(before) || words(after))
+    ? `Moved from ${which(before)} to ${which(after)}.` : "";
 }
 
 // --- beginning --------------------------------------------------------------------------------

@@ -19,11 +19,13 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dyclu.data import Features
 from dyclu.errors import FileError
+from dyclu.service.disk.named import check_features, noted_features
 from dyclu.service.disk.scrub import clear_gaps
 from dyclu.service.engine.lines import Line, about_decision, decode_body
 
@@ -104,6 +106,8 @@ class Facts:
         Number of erasures.
     served : str
         Policy that serves, as JSON.
+    features : str
+        Features that made its vectors, as JSON; empty if callers sent vectors.
     base, generation : int
         Line that the base stands for, 0 if there is none, and the number of its parts' generation.
     archive_start, archived : int
@@ -118,6 +122,7 @@ class Facts:
     secret: bytes
     epoch: int
     served: str
+    features: str
     id: str
     base: int
     generation: int
@@ -125,6 +130,18 @@ class Facts:
     archived: int
     dropped: int
     unclean: int
+
+
+@contextmanager
+def _unusable(path: Path) -> Iterator[None]:
+    """Raise a `FileError` that says what to do if the journal cannot be used."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise FileError(
+            f"{path} cannot be used as a journal ({error}); name a folder on a disk with "
+            "space that you may write to, or restore the file from a copy"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +172,7 @@ class Journal:
     >>> journal.append([encode(Line(1, 0, "event", "e1", "ana", None, EventBody([1.0, 0.5], 0.7)))])
     set()
     >>> [line.body for line in journal.reader().after(0)]
-    [EventBody(x=[1.0, 0.5], value=0.7)]
+    [EventBody(x=[1.0, 0.5], value=0.7, at=None, propensity=None)]
     >>> journal.close()
     """
 
@@ -167,24 +184,23 @@ class Journal:
         self._file: int | None = None
 
     @classmethod
-    def open(cls, path: Path, *, dim: int) -> Journal:
-        """Open the journal at `path`, or begin one."""
-        try:
+    def open(cls, path: Path, *, dim: int, features: Features | None = None) -> Journal:
+        """Open the journal at `path`, or begin one; refuse it if it holds other vectors."""
+        with _unusable(path):
             journal = cls(path)
             journal._begin(dim)
             journal.tidy()
-        except sqlite3.DatabaseError as error:
-            raise FileError(
-                f"{path} cannot be used as a journal ({error}); name a folder on a disk with "
-                "space that you may write to, or restore the file from a copy"
-            ) from None
         with closing(journal.reader()) as reader:
             facts = reader.facts()
+        check_features(path, facts.features, features)
         if facts.dim != dim:
             raise FileError(
                 f"{path} holds contexts of {facts.dim} features, the settings say dim = {dim}; "
                 "set dim back, or begin a new journal in another folder"
             )
+        if features is not None and (told := noted_features(features)) != facts.features:
+            with _unusable(path):
+                journal.note("features", told)
         return journal
 
     def _begin(self, dim: int) -> None:
@@ -202,7 +218,11 @@ class Journal:
 
     def note_served(self, policy: str) -> None:
         """Store which policy serves, for a later `dyclu replay`."""
-        self._writer.execute("INSERT OR REPLACE INTO meta VALUES ('served', ?)", (policy,))
+        self.note("served", policy)
+
+    def note(self, name: str, fact: str) -> None:
+        """Store a fact about the journal."""
+        self._writer.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, fact))
 
     def append(self, lines: Sequence[bytes]) -> set[int]:
         """Write encoded lines; on return they are on the disk.
@@ -457,6 +477,7 @@ class JournalReader:
                 bytes.fromhex(meta["secret"]),
                 int(meta["epoch"]),
                 meta.get("served", ""),
+                meta.get("features", ""),
                 meta.get("id", ""),
                 *(int(meta.get(name, 0)) for name in _COUNTED),
             )

@@ -27,6 +27,8 @@ def checked_arms(request: DecisionRequest, rules: TenantSettings) -> FloatArray:
         raise over_limit("arms", "max_arms", f"{count} long", limits.max_arms)
     if request.rank is True and count > limits.max_ranked:
         raise over_limit("rank", "max_ranked", f"of {count}", limits.max_ranked)
+    if request.explain is True and count > limits.max_ranked:
+        raise over_limit("explain", "max_ranked", f"of {count}", limits.max_ranked)
     if len({arm.id for arm in request.arms}) < count:
         raise Refusal(422, "repeated", "two arms have the same id", field="arms")
     return checked_features([arm.features for arm in request.arms], "arms[{}].features", rules)
@@ -103,6 +105,7 @@ def decision_answer(line: Line) -> Decided:
         rank=body.rank,
         chosen=body.arm if shadow else None,
         agrees=body.own == body.arm if shadow else None,
+        why=body.why,
     )
 
 

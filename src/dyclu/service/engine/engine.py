@@ -35,6 +35,7 @@ from dyclu.service.engine.lines import (
     Line,
     RewardBody,
 )
+from dyclu.service.engine.reasons import Reasons, explained
 from dyclu.service.engine.state import State
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import DecisionRequest, Observation
@@ -109,11 +110,15 @@ class Engine:
     # --- requests ----------------------------------------------------------------------------
 
     def decide(
-        self, request: DecisionRequest, order: Sequence[int] | None = None
+        self,
+        request: DecisionRequest,
+        order: Sequence[int] | None = None,
+        reasons: Reasons | None = None,
     ) -> Reply[schema.Decided]:
         """Choose an arm; a known `decision_id` gets its first answer again.
 
-        If a ranking is wanted, it is computed here unless `order` already holds it.
+        If a ranking is wanted, it is computed here unless `order` already holds it. If an
+        explanation is wanted, `reasons` name the features of the arms.
         """
         self._in_flight.check_user(request.user)
         if request.decision_id is not UNSET:
@@ -134,7 +139,7 @@ class Engine:
             return Reply(checks.repeated_decision(known, request.user))
         at = self._now()
         id = self._new_id(at) if request.decision_id is UNSET else request.decision_id
-        body = self._decision(request, arms, chosen, id, order)
+        body = self._decision(request, arms, chosen, id, order, reasons)
         line = self._in_flight.add(at, body, ref=id, user=request.user)
         return Reply(checks.decision_answer(line), line)
 
@@ -178,7 +183,12 @@ class Engine:
         x = checks.checked_features([observation.features], "features", self._rules).tolist()[0]
         at = self._now()
         id = self._new_id(at) if observation.event_id is UNSET else observation.event_id
-        body = EventBody(x, observation.reward)
+        body = EventBody(
+            x,
+            observation.reward,
+            None if observation.at is UNSET else observation.at,
+            None if observation.propensity is UNSET else observation.propensity,
+        )
         line = self._in_flight.add(at, body, ref=id, user=observation.user)
         return Reply(schema.Observed(id, repeated=False), line)
 
@@ -361,6 +371,7 @@ class Engine:
         chosen: int | None,
         id: str,
         order: Sequence[int] | None,
+        reasons: Reasons | None,
     ) -> DecisionBody:
         policy, rules, user = self.state.policy, self._rules, request.user
         # In shadow mode no arm is drawn at random: the caller chose, with unknown propensity.
@@ -372,6 +383,10 @@ class Engine:
             order = list(ranking(policy, user, arms)) if order is None else order
             # Rewards learnt since `order` was computed may have put another arm first.
             order = order if draw else [best.arm, *(i for i in order if i != best.arm)]
+        why = None
+        if request.explain is True:
+            ids, epsilon = [arm.id for arm in request.arms], rules.epsilon if draw else 0.0
+            why = explained(policy, user, arms, ids, best.arm, epsilon=epsilon, reasons=reasons)
         return DecisionBody(
             arm=request.arms[taken].id,
             x=arms[taken].tolist(),
@@ -386,6 +401,7 @@ class Engine:
             rank=None if order is None else [request.arms[index].id for index in order],
             own=None if chosen is None else request.arms[best.arm].id,
             arms=request.arms if rules.log_arms else None,
+            why=why,
         )
 
     def _wait(self) -> int:

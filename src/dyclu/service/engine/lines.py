@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from dyclu.service.schema import Arm
+from dyclu.service.schema import Arm, Why
 
 MICRO = 1_000_000
 """Microseconds per second. Times are whole microseconds since 1970, so that sums are exact."""
@@ -37,6 +37,7 @@ class DecisionBody(Struct, frozen=True, omit_defaults=True, tag_field="kind", ta
     rank: list[str] | None = None
     own: str | None = None
     arms: list[Arm] | None = None
+    why: Why | None = None
 
 
 class RewardBody(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="reward"):
@@ -58,11 +59,16 @@ class ExpiryBody(Struct, frozen=True, tag_field="kind", tag="expiry"):
     decisions: list[int]
 
 
-class EventBody(Struct, frozen=True, tag_field="kind", tag="event"):
-    """An observation that did not come from a decision of this service."""
+class EventBody(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="event"):
+    """An observation that did not come from a decision of this service.
+
+    `at`, in seconds since 1970, and `propensity` are what the caller said about it.
+    """
 
     x: list[float]
     value: float
+    at: float | None = None
+    propensity: float | None = None
 
 
 class ErasureBody(Struct, frozen=True, tag_field="kind", tag="erasure"):

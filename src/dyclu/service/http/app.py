@@ -331,6 +331,7 @@ class _Endpoint:
     def __init__(self, service: Service, call: Call) -> None:
         self._service, self._call = service, call
         self._reader = None if call.takes is None else Reader(call.takes)
+        self._named = self._reader if call.takes_named is None else Reader(call.takes_named)
         self._done = 202 if call.method == "DELETE" else 200
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -367,10 +368,12 @@ class _Endpoint:
     ) -> Answer:
         budget = self._service.budgets[tenant]
         with budget.request(now=began):
-            if self._reader is None:
+            features = self._service.tenants[tenant].rules.features
+            reader = self._reader if features is None else self._named
+            if reader is None:
                 return await self._asked(scope, tenant, None)
             with budget.body() as held:
-                sent = await self._service.body(body, headers, self._reader, held)
+                sent = await self._service.body(body, headers, reader, held)
                 return await self._asked(scope, tenant, sent)
 
     async def _asked(self, scope: Scope, tenant: str, body: Any) -> Answer:

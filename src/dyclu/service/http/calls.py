@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dyclu.service import schema
+from dyclu.service.http.naming import as_vectors, checked_observations
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal, over_limit
 from dyclu.service.tenant.tenant import Tenant
@@ -64,6 +65,8 @@ class Call:
         Computes the answer.
     takes, gives : type or None
         Types of the bodies of request and answer.
+    takes_named : type or None
+        Type of the request's body for tenants that declare features, if it is another one.
     refuses : tuple of int
         Statuses of refusals that only this call gives.
     query : dict of str to str
@@ -77,6 +80,7 @@ class Call:
     summary: str
     gives: type[Any]
     takes: type[Any] | None = None
+    takes_named: type[Any] | None = None
     refuses: tuple[int, ...] = ()
     query: Mapping[str, str] = field(default_factory=dict)
 
@@ -87,18 +91,20 @@ class Call:
 
 
 def _decide(asked: Asked) -> Awaitable[schema.Decided]:
-    return asked.tenant.decide(asked.body)
+    request, reasons = as_vectors(asked.body, asked.tenant.rules)
+    return asked.tenant.decide(request, reasons=reasons)
 
 
 async def _decide_batch(asked: Asked) -> schema.DecisionResults:
     wanted = _bounded(asked, asked.body.decisions, "decisions")
     turn = asyncio.Lock()
 
-    async def decide(one: schema.DecisionRequest) -> schema.Decided:
+    async def decide(one: schema.DecisionRequest | schema.NamedDecisionRequest) -> schema.Decided:
+        request, reasons = as_vectors(one, asked.tenant.rules)
         # One ranking of a batch at a time, so that other callers' rankings get a turn.
         async with turn:
-            order = await asked.tenant.ranked(one)
-        return await asked.tenant.decide(one, order)
+            order = await asked.tenant.ranked(request)
+        return await asked.tenant.decide(request, order, reasons)
 
     answers = await all_settled(decide(one) for one in wanted)
     return schema.DecisionResults([_or_failed(one) for one in answers])
@@ -119,7 +125,8 @@ def _activate(asked: Asked) -> Awaitable[schema.Activated]:
 
 
 async def _observe(asked: Asked) -> schema.ObservationResults:
-    told = _bounded(asked, asked.body.observations, "observations")
+    given = _bounded(asked, asked.body.observations, "observations")
+    told = await checked_observations(given, asked.tenant.rules)
     answers = await all_settled(asked.tenant.observe(one) for one in told)
     return schema.ObservationResults([_or_failed(one) for one in answers])
 
@@ -134,6 +141,10 @@ def _erase(asked: Asked) -> Awaitable[schema.Erased]:
 
 async def _models(asked: Asked) -> schema.Models:
     return asked.window.models()
+
+
+async def _features(asked: Asked) -> schema.FeaturesView:
+    return asked.window.features()
 
 
 async def _changes(asked: Asked) -> schema.Changes:
@@ -200,6 +211,7 @@ CALLS = (
         path="/v1/decisions",
         answer=_decide,
         takes=schema.DecisionRequest,
+        takes_named=schema.NamedDecisionRequest,
         gives=schema.Decided,
         refuses=(409, 429),
         summary="Choose one of several arms for a user.",
@@ -210,6 +222,7 @@ CALLS = (
         path="/v1/decisions:batch",
         answer=_decide_batch,
         takes=schema.DecisionBatch,
+        takes_named=schema.NamedDecisionBatch,
         gives=schema.DecisionResults,
         summary="Choose for several users in one call.",
     ),
@@ -247,8 +260,9 @@ CALLS = (
         path="/v1/observations",
         answer=_observe,
         takes=schema.ObservationBatch,
+        takes_named=schema.NamedObservationBatch,
         gives=schema.ObservationResults,
-        summary="Learn observations from another source, such as a log.",
+        summary="Learn observations from another source, such as a log; all of them, or none.",
     ),
     Call(
         name="user",
@@ -274,7 +288,15 @@ CALLS = (
         path="/v1/models",
         answer=_models,
         gives=schema.Models,
-        summary="Show the models, and how many users follow each.",
+        summary="Show the models: what each of them likes, and how many users follow it.",
+    ),
+    Call(
+        name="features",
+        method="GET",
+        path="/v1/features",
+        answer=_features,
+        gives=schema.FeaturesView,
+        summary="Show the declared features, from which clients can make the same vectors.",
     ),
     Call(
         name="changes",

@@ -36,7 +36,7 @@ def document() -> dict[str, Any]:
     >>> sorted(document()["paths"])[:2]
     ['/healthz', '/metrics']
     """
-    types = {kind for call in CALLS for kind in (call.takes, call.gives) if kind}
+    types = {kind for call in CALLS for kind in (call.takes, call.takes_named, call.gives) if kind}
     types |= {schema.Refused, schema.Health, schema.TenantsHealth}
     ordered = sorted(types, key=lambda kind: kind.__name__)
     template = "#/components/schemas/{name}"
@@ -76,9 +76,12 @@ def _operation(call: Call, shape: dict[type[Any], Any]) -> dict[str, Any]:
     if parameters := _parameters(call):
         told["parameters"] = parameters
     if call.takes:
+        bodies = [shape[kind] for kind in (call.takes, call.takes_named) if kind]
         told["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": shape[call.takes]}},
+            "content": {
+                "application/json": {"schema": bodies[0] if len(bodies) == 1 else {"anyOf": bodies}}
+            },
         }
     return told
 

@@ -8,17 +8,20 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
+import msgspec
 import numpy as np
 
 from dyclu.policy import SegmentSummary
 from dyclu.service.engine import inspect
 from dyclu.service.engine.lines import MICRO
 from dyclu.service.engine.state import CHANGES_KEPT, ChangeEntry, UserCounters
+from dyclu.service.http.words import mean_rewards, tastes_of
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import (
     Activity,
     Changes,
     ChangeView,
+    FeaturesView,
     Models,
     ModelView,
     PolicyView,
@@ -94,13 +97,39 @@ class Window:
             mean_reward=counters.total / counters.rewards if counters.rewards else None,
             last_seen=counters.last / MICRO if counters.last else None,
             model=model,
-            segments=segments_between(changes, counters, model)
+            segments=self._told(segments_between(changes, counters, model))
             if location.segments is None
             else [_segment(one) for one in location.segments],
             neighbours=list(location.neighbours[: inspect.LISTED]),
             neighbours_total=len(location.neighbours),
             belief=inspect.belief_of(location),
             changes=[_change(one) for one in changes],
+        )
+
+    def _told(self, segments: list[SegmentView]) -> list[SegmentView]:
+        """Return segments with what their models like, as far as these are on the map."""
+        known = {model.id: model for model in self.models().models}
+        return [
+            one
+            if one.id is None or (model := known.get(one.id)) is None
+            else msgspec.structs.replace(
+                one,
+                likes=[liked.feature for liked in model.likes],
+                dislikes=[disliked.feature for disliked in model.dislikes],
+            )
+            for one in segments
+        ]
+
+    def features(self) -> FeaturesView:
+        """Return the declared features; without them, names of the numbers of vectors."""
+        features, dim = self._tenant.rules.features, self._tenant.rules.dim
+        if features is None:
+            return FeaturesView(None, [f"x{place}" for place in range(dim)], None, None)
+        return FeaturesView(
+            features.version,
+            list(features.names),
+            features.declaration,
+            None if features.loadings is None else features.loadings.tolist(),
         )
 
     def changes(self, since: int, epoch: int | None) -> Changes:
@@ -154,18 +183,23 @@ class Window:
         return self._map
 
     def _draw(self, now: float) -> Models:
-        state = self._tenant.state
+        state, features = self._tenant.state, self._tenant.rules.features
         models = state.policy.models
         largest = inspect.largest(models)
         before = self._sizes_before(now, {one.id: one.users for one in largest})
         estimates = np.array([one.estimate for one in largest])
         points = inspect.placed(estimates.reshape(len(largest), state.policy.dim))
+        tastes, rewards = tastes_of(largest, features), mean_rewards(state) if models else {}
         shown = [
-            ModelView(m.id, m.users, m.size, m.users - before.get(m.id, m.users), x, y)
-            for m, (x, y) in zip(largest, points.tolist(), strict=True)
-        ]
+            ModelView(
+                m.id, m.users, m.size, m.users - before.get(m.id, m.users), x, y, likes, dislikes,
+                rewards.get(m.id),
+            )
+            for m, (x, y), (likes, dislikes) in zip(largest, points.tolist(), tastes, strict=True)
+        ]  # fmt: skip
         elsewhere = len(state.users) - sum(one.users for one in largest)
-        return Models(state.total.version, len(models), max(0, elsewhere), shown)
+        named = features is not None
+        return Models(state.total.version, len(models), max(0, elsewhere), shown, named)
 
     def _sizes_before(self, now: float, sizes: dict[int, int]) -> dict[int, int]:
         self._sizes.append((now, sizes))
@@ -198,8 +232,8 @@ def segments_between(
     >>> change = ChangeEntry(1, 0, "ana", 7, 9, 0.99, version=64, rewards=20)
     >>> for segment in segments_between([change], counters, 9):
     ...     print(segment)
-    SegmentView(id=7, opened=4, closed=64, observations=20)
-    SegmentView(id=9, opened=64, closed=None, observations=10)
+    SegmentView(id=7, opened=4, closed=64, observations=20, likes=[], dislikes=[])
+    SegmentView(id=9, opened=64, closed=None, observations=10, likes=[], dislikes=[])
     """
     if not counters.rewards:
         return []

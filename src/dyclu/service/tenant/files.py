@@ -12,6 +12,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from dyclu.data import Features
 from dyclu.errors import FileError
 from dyclu.service.disk import archive, bases
 from dyclu.service.disk.commit import Committer
@@ -43,12 +44,14 @@ class TenantFiles:
         Held while base or archive are read or changed, also by erasures.
     """
 
-    def __init__(self, name: str, folder: Path, spec: PolicySpec) -> None:
+    def __init__(
+        self, name: str, folder: Path, spec: PolicySpec, *, features: Features | None = None
+    ) -> None:
         self.name, self.folder, self.spec = name, folder, spec
         make_folder(folder)
         for above in (folder.parent, folder.parent.parent):
             sync_folder(above)
-        self.journal = Journal.open(folder / JOURNAL, dim=spec.dim)
+        self.journal = Journal.open(folder / JOURNAL, dim=spec.dim, features=features)
         self.reader = self.journal.reader()
         self.snapshots = Snapshots(folder / SNAPSHOTS, spec, self.reader.facts().id)
         self.saved = 0

@@ -23,6 +23,7 @@ from dyclu.service.disk.snapshots import Snapshots
 from dyclu.service.engine.checks import checked_arms
 from dyclu.service.engine.choice import ranking
 from dyclu.service.engine.engine import Engine, MustWait, Reply
+from dyclu.service.engine.reasons import Reasons
 from dyclu.service.engine.state import State
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Keep, TenantSettings
@@ -82,7 +83,9 @@ class Tenant:
 
     def open(self) -> None:
         """Open the journal; raises if it cannot be used. Nothing is read from it yet."""
-        self.files = TenantFiles(self.name, self.folder, self.rules.spec())
+        self.files = TenantFiles(
+            self.name, self.folder, self.rules.spec(), features=self.rules.features
+        )
         self._start = Start(self.files)
         self._opened = True
         if self.rules.archive:
@@ -260,12 +263,18 @@ class Tenant:
     # --- requests ----------------------------------------------------------------------------
 
     async def decide(
-        self, asked: schema.DecisionRequest, order: list[int] | None = None
+        self,
+        asked: schema.DecisionRequest,
+        order: list[int] | None = None,
+        reasons: Reasons | None = None,
     ) -> schema.Decided:
-        """Choose an arm; the decision is on disk. `order` is the ranking, if already known."""
+        """Choose an arm; the decision is on disk. `order` is the ranking, if already known.
+
+        `reasons` name the features of the arms, if an explanation is asked for.
+        """
         if order is None and asked.rank is True:
             order = await self.ranked(asked)
-        return await self._when_on_disk(lambda: self.engine.decide(asked, order))
+        return await self._when_on_disk(lambda: self.engine.decide(asked, order, reasons))
 
     async def ranked(self, asked: schema.DecisionRequest) -> list[int] | None:
         """Return the ranking of the arms; None if it is not wanted, or if the arms are invalid.

@@ -65,8 +65,10 @@ def _rows(reader: JournalReader, progress: Callable[[int], None]) -> Iterator[li
 def _row(line: Line, end: Line | None) -> list[Any]:
     head = [line.seq, _time(line.at), line.kind, line.ref, line.user]
     match line.body:
-        case EventBody(x=x, value=value):
-            return [*head, *[None] * 8, value, _time(line.at), False, *x]
+        case EventBody(x=x, value=value, at=at, propensity=chance):
+            # An observation's time is that which its caller gave, if there is one.
+            told = _time(line.at if at is None else round(at * MICRO))
+            return [*head, None, None, chance, *[None] * 5, value, told, False, *x]
         case DecisionBody() as made:
             reward = end.body if end is not None else None
             tail = [None, None, None]
