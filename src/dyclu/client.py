@@ -159,8 +159,21 @@ def _observation(
     return _Request("POST", "/v1/observations", {"observations": [row]}, single=True)
 
 
-def _reward(decision_id: str, value: float) -> _Request:
-    return _Request("POST", f"/v1/decisions/{_quoted(decision_id)}/reward", {"value": float(value)})
+def _reward(
+    decision_id: str,
+    value: float | None,
+    slot: int | None,
+    values: Mapping[int, float] | None,
+    reward_id: str | None,
+) -> _Request:
+    body: dict[str, Any] = {"reward_id": reward_id or uuid.uuid4().hex}
+    if value is not None:
+        body["value"] = float(value)
+    if slot is not None:
+        body["slot"] = slot
+    if values is not None:
+        body["values"] = {str(number): float(one) for number, one in values.items()}
+    return _Request("POST", f"/v1/decisions/{_quoted(decision_id)}/reward", body)
 
 
 def _activation(decision_id: str) -> _Request:
@@ -239,12 +252,23 @@ class Client:
         decision_id: str | None = None,
         **options: Any,
     ) -> Choice:
-        """Choose one of the arms; options are `rank`, `active` and `chosen`."""
+        """Choose one of the arms; options are `slots`, `rank`, `active` and `chosen`."""
         return _chosen(self._ask(_decision(user, arms, decision_id, options)))
 
-    def reward(self, decision_id: str, value: float) -> dict[str, Any]:
-        """Send the reward of a decision."""
-        return self._ask(_reward(decision_id, value))
+    def reward(
+        self,
+        decision_id: str,
+        value: float | None = None,
+        *,
+        slot: int | None = None,
+        values: Mapping[int, float] | None = None,
+        reward_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Send the reward of a decision, of one of its slots, or of several (`values` by slot).
+
+        Where rewards of a decision add up, each call is another reward; it is counted once.
+        """
+        return self._ask(_reward(decision_id, value, slot, values, reward_id))
 
     def activate(self, decision_id: str) -> dict[str, Any]:
         """Activate a decision that was made with ``active=False``."""
@@ -275,6 +299,10 @@ class Client:
     def policy(self) -> dict[str, Any]:
         """Return the policy that serves, its settings, its counters and its `warnings`."""
         return self._ask(_Request("GET", "/v1/policy"))
+
+    def lift(self) -> dict[str, Any]:
+        """Return how the policy compares with the control group, per day and in all."""
+        return self._ask(_Request("GET", "/v1/lift"))
 
     def _ask(self, request: _Request) -> dict[str, Any]:
         attempts = request.attempts(self._attempts, self._url)
@@ -326,12 +354,23 @@ class AsyncClient:
         decision_id: str | None = None,
         **options: Any,
     ) -> Choice:
-        """Choose one of the arms; options are `rank`, `active` and `chosen`."""
+        """Choose one of the arms; options are `slots`, `rank`, `active` and `chosen`."""
         return _chosen(await self._ask(_decision(user, arms, decision_id, options)))
 
-    async def reward(self, decision_id: str, value: float) -> dict[str, Any]:
-        """Send the reward of a decision."""
-        return await self._ask(_reward(decision_id, value))
+    async def reward(
+        self,
+        decision_id: str,
+        value: float | None = None,
+        *,
+        slot: int | None = None,
+        values: Mapping[int, float] | None = None,
+        reward_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Send the reward of a decision, of one of its slots, or of several (`values` by slot).
+
+        Where rewards of a decision add up, each call is another reward; it is counted once.
+        """
+        return await self._ask(_reward(decision_id, value, slot, values, reward_id))
 
     async def activate(self, decision_id: str) -> dict[str, Any]:
         """Activate a decision that was made with ``active=False``."""
@@ -362,6 +401,10 @@ class AsyncClient:
     async def policy(self) -> dict[str, Any]:
         """Return the policy that serves, its settings, its counters and its `warnings`."""
         return await self._ask(_Request("GET", "/v1/policy"))
+
+    async def lift(self) -> dict[str, Any]:
+        """Return how the policy compares with the control group, per day and in all."""
+        return await self._ask(_Request("GET", "/v1/lift"))
 
     async def _ask(self, request: _Request) -> dict[str, Any]:
         attempts = request.attempts(self._attempts, self._url)

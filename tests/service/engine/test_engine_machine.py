@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 import dyclu
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import Observation
-from tests.service.bench import ARMS, Bench, ask, bits
+from tests.service.bench import ARMS, Bench, ask, bits, one
 
 WAIT = 60.0
 MEMORY = Path("/dev/shm")
@@ -155,7 +155,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(id=ids, value=values)
     def lose_a_reward_on_its_way(self, id: str, value: float) -> None:
         try:
-            self.bench.engine.reward(id, value)
+            self.bench.engine.reward(id, one(value))
         except Refusal:
             return
         self.bench.engine.failed()
