@@ -155,9 +155,8 @@ def test_days_keep_what_could_be_seen_at_their_end(tmp_path: Path) -> None:
     seen = []
     for day in range(3):
         for user in range(200):
-            sums.add(
-                day * DAY + user, user % 2, user, decisions=1, reward=float(rng.random() < 0.5)
-            )
+            reward = float(rng.random() < 0.5)
+            sums.add(day * DAY + user, user % 2, user, decisions=1, reward=reward)
         seen.append(sums.result())
     days = sums.days()
     assert [one.day for one in days] == [0, 1, 2]

@@ -18,7 +18,7 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
@@ -175,10 +175,9 @@ class LiftSums:
         self._sums[:, :, arrays["lift_buckets"]] = arrays["lift_sums"]
         self._today, self._day = arrays["lift_today"], told["day"]
         for *known, low, high in told["past"]:
-            ends = {"low": -math.inf, "high": math.inf}
-            ends |= {name: end for name, end in (("low", low), ("high", high)) if end is not None}
-            names = LiftDay.__struct_fields__[: len(known)]
-            self._past.append(LiftDay(**dict(zip(names, known, strict=True)), **ends))
+            ends = [-math.inf if low is None else low, math.inf if high is None else high]
+            values = dict(zip(LiftDay.__struct_fields__, [*known, *ends], strict=True))
+            self._past.append(convert(values, LiftDay))
         return self
 
 

@@ -302,7 +302,8 @@ async def _round(
         return
     served.decisions.append(time.perf_counter() - began)
     shown = msgspec.json.decode(answer, type=_Shown)
-    places = [_place(body, one.arm) for one in shown.slots or [shown]]
+    arms = [shown.arm] if shown.slots is None else [one.arm for one in shown.slots]
+    places = [_place(body, arm) for arm in arms]
     best = np.sort(worth)[::-1][: len(places)]
     served.regrets.append(float(np.mean(best - worth[places])))
     if users.chance.random() >= users.load.rewarded:
