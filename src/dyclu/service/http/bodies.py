@@ -25,7 +25,7 @@ LINGER = 2.0
 
 T = TypeVar("T")
 
-_PLACE = re.compile(r" - at `\$\.?(.*)`\Z", re.DOTALL)
+_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`\Z", re.DOTALL)
 _UNKNOWN = re.compile(r"(?:unknown|required) field `([^`]*)`")
 
 
