@@ -4,12 +4,15 @@ Users have unequal activity (a Pareto distribution) and unequal click rates arou
 divided into two groups at random. *False alarms*: the share of A/A tests, in which both groups are
 served alike, whose interval excludes 0 on any day. *Power*: the share of tests with a true lift
 whose interval excludes 0 by the last day, and the median day on which it first does.
+
+With ``--service`` the same trials go through the sums that the service keeps (`LiftSums`), decision
+by decision, with users in its buckets; else `lift` gets the sums of every user.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,10 +21,13 @@ from numpy.typing import NDArray
 from benchmarks.tables import markdown
 from dyclu.evaluate import lift
 from dyclu.evaluate.sequences import _Group
+from dyclu.service.engine.lift import DAY, LiftSums, bucket_of
 from dyclu.sim.reports.document import NOTHING, Table
 from dyclu.validation import FloatArray
 
 Flags = NDArray[np.bool_]
+Alarm = Callable[["Trial", int], int | None]
+"""The first day on which the groups of a trial with a seed are said to differ."""
 
 TESTS, POWERED, USERS, DAYS = 1_000, 200, 2_000, 60
 SHARES, EFFECTS = (0.5, 0.05), (0.1, 0.2, 0.3, 0.5)
@@ -84,22 +90,38 @@ def first_alarm(trial: Trial, seed: int, errors: float | None = None) -> int | N
     return None
 
 
+def first_service_alarm(trial: Trial, seed: int) -> int | None:
+    """Return the first day on which the service's sums say that the groups differ, if any."""
+    counts, totals, treated = trial.drawn(np.random.default_rng([seed, trial.users]))
+    visits, clicks = (np.diff(one, axis=0, prepend=0.0) for one in (counts, totals))
+    buckets = [bucket_of(f"user-{seed}-{user}") for user in range(trial.users)]
+    sums = LiftSums()
+    for day in range(trial.days):
+        for user in np.flatnonzero(visits[day]).tolist():
+            group = 0 if treated[user] else 1
+            made, reward = int(visits[day, user]), float(clicks[day, user])
+            sums.add(day * DAY, group, buckets[user], decisions=made, reward=reward)
+        if sums.result().decided:
+            return day
+    return None
+
+
 def false_alarms(trial: Trial, *, tests: int, seed: int, errors: float | None = None) -> float:
     """Return the share of tests in which equal groups are ever said to differ."""
     alarms = [first_alarm(trial, seed + one, errors) is not None for one in range(tests)]
     return sum(alarms) / tests
 
 
-def table(tests: int, powered: int, trial: Trial) -> Table:
+def table(tests: int, powered: int, trial: Trial, alarm: Alarm = first_alarm) -> Table:
     """Return false alarms and power, by share of the control group."""
     rows = []
     for share in SHARES:
         one = replace(trial, control=share)
-        equal = [first_alarm(one, seed) for seed in range(tests)]
+        equal = [alarm(one, seed) for seed in range(tests)]
         rows.append((f"{share:.0%}", "none", *_cells(equal)))
         for effect in EFFECTS:
             lifted = replace(one, effect=effect)
-            alarms = [first_alarm(lifted, seed) for seed in range(powered)]
+            alarms = [alarm(lifted, seed) for seed in range(powered)]
             rows.append((f"{share:.0%}", f"{effect:.0%}", *_cells(alarms)))
     header = ("control group", "true lift", "said to differ", "median day")
     return Table(header=header, rows=tuple(rows), note=NOTE)
@@ -116,9 +138,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tests", type=int, default=TESTS)
+    parser.add_argument("--service", action="store_true", help="use the sums of the service")
     asked = parser.parse_args()
     powered = min(POWERED, asked.tests)
-    print(markdown(table(asked.tests, powered, Trial(users=USERS, days=DAYS))))
+    alarm = first_service_alarm if asked.service else first_alarm
+    print(markdown(table(asked.tests, powered, Trial(users=USERS, days=DAYS), alarm)))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from dyclu.core.stats import Stats
 from dyclu.errors import DycluError
 from dyclu.policies import Atlas, DyClu, LinUCB, Uniform, load
 from dyclu.policies.common.batches import Decisions, Outcomes
-from dyclu.policy import Decision, Outcome, Policy
+from dyclu.policy import Decision, Outcome, Policy, Slate
 
 if TYPE_CHECKING:
     from dyclu import evaluate
@@ -32,6 +32,7 @@ __all__ = [
     "Outcome",
     "Outcomes",
     "Policy",
+    "Slate",
     "Stats",
     "Uniform",
     "errors",

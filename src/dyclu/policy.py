@@ -8,10 +8,10 @@ and reports; no policy reads them.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -58,6 +58,37 @@ class Decision:
     width: float
     theta: FloatArray | None = field(default=None, repr=False, compare=False)
     propensity: float | None = field(default=1.0, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Slate:
+    """The arms for the slots of one page, the first slot first.
+
+    Attributes
+    ----------
+    user : str or int
+        The user for whom the arms were chosen.
+    decisions : tuple of Decision
+        One per slot. `arm` is a row of all offered arms; no arm is chosen twice. `propensity` is
+        the probability of this arm in this slot, given the arms of the slots before.
+    contexts : array of shape (slots, dim)
+        What to learn from the reward of each slot, with the position in its column.
+    """
+
+    user: User
+    decisions: tuple[Decision, ...]
+    contexts: FloatArray = field(repr=False, compare=False)
+
+    @property
+    def arms(self) -> tuple[int, ...]:
+        """Indices of the chosen rows of `arms`, one per slot."""
+        return tuple(one.arm for one in self.decisions)
+
+    def __len__(self) -> int:
+        return len(self.decisions)
+
+    def __iter__(self) -> Iterator[Decision]:
+        return iter(self.decisions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +302,57 @@ class Named(Protocol):
     def dump(self) -> Saved:
         """Return what is written."""
         ...
+
+
+class HasArm(Protocol):
+    """An answer that names one of the rows it was asked about."""
+
+    @property
+    def arm(self) -> int:
+        """Index of the row."""
+        ...
+
+
+A = TypeVar("A", bound=HasArm)
+
+
+def fill_slots(
+    decide: Callable[[FloatArray], A], arms: FloatArray, slots: int, position: int | None = None
+) -> Iterator[tuple[int, FloatArray, A]]:
+    """Yield, for one slot after the other, the arm's row, its context, and the answer of `decide`.
+
+    Each slot is decided among the arms that are left. A score does not depend on the other arms, so
+    an optimistic policy gets its best scores in order; a policy that draws draws again, and its
+    propensity is that of the slot, given the slots before. With `position`, that column of all arms
+    is `position_of(slot)`.
+
+    >>> best = lambda rows: choose("ana", (None, rows[:, 0], np.zeros(len(rows))))
+    >>> [row for row, _, _ in fill_slots(best, np.array([[0.1], [0.3], [0.2]]), 2)]
+    [1, 2]
+    """
+    left = list(range(len(arms)))
+    for slot in range(1, slots + 1):
+        offered = arms[left]
+        if position is not None:
+            offered[:, position] = position_of(slot)
+        made = decide(offered)
+        row = left.pop(made.arm)
+        # Not from `offered`, which `decide` may change.
+        context = arms[row].copy()
+        if position is not None:
+            context[position] = position_of(slot)
+        yield row, context, made
+
+
+def position_of(slot: int) -> float:
+    """Return the feature of a slot (from 1): 0 for the first, and below 1 for all others.
+
+    Attention falls quickly at first and slowly later, and so does this number rise.
+
+    >>> [position_of(slot) for slot in (1, 2, 4)]
+    [0.0, 0.5, 0.75]
+    """
+    return 1 - 1 / slot
 
 
 def first_best(scores: FloatArray) -> int:

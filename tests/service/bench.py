@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from dyclu.service import schema
 from dyclu.service.disk.journal import Journal
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots, recover
+from dyclu.service.engine.checks import Given
 from dyclu.service.engine.engine import Engine, Reply
 from dyclu.service.engine.lines import Line, encode
 from dyclu.service.engine.state import State
@@ -22,6 +25,11 @@ def ask(user: str = "ana", arms: list[list[float]] | None = None, **more: Any) -
     rows = ARMS if arms is None else arms
     named = [schema.Arm(f"a{i}", row) for i, row in enumerate(rows)]
     return schema.DecisionRequest(user, named, **more)
+
+
+def one(value: float) -> Given:
+    """The reward of a decision with one slot."""
+    return Given({1: value}, unnamed=True)
 
 
 class Bench:
@@ -74,7 +82,7 @@ class Bench:
     def do(self, ask: Callable[..., Reply[Any]], *args: Any) -> Any:
         while True:
             reply = ask(*args)
-            if self.write([reply.line] if reply.line else []):
+            if self.write(reply.lines):
                 return reply.answer
 
     def write(self, lines: Iterable[Line]) -> bool:
@@ -90,8 +98,9 @@ class Bench:
         answer: schema.Decided = self.do(self.engine.decide, ask(*args, **more))
         return answer
 
-    def reward(self, id: str, value: float) -> schema.Rewarded:
-        answer: schema.Rewarded = self.do(self.engine.reward, id, value)
+    def reward(self, id: str, value: Any = UNSET, **more: Any) -> schema.Rewarded:
+        given = Given.of(schema.RewardRequest(value=value, **more))
+        answer: schema.Rewarded = self.do(self.engine.reward, id, given)
         return answer
 
     def expire(self) -> None:

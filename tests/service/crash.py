@@ -3,8 +3,10 @@
 ``python -m tests.service.crash --kills 200`` is ``make crashtest``; the short version is a test.
 What the clients were told is written down by them (`crowd.py`); the service has no part in it.
 
-Two tenants serve: one learns a default reward when a decision expires, the other nothing. Decisions
-(single, in batches, inactive at first), rewards, observations and erasures come in any order. Old
+Two tenants serve: one learns rewards as they arrive, a default reward when a decision expires, and
+has a control group; the other adds rewards up and learns them when the decision's time is over.
+Decisions (single, with several slots, in batches, inactive at first), rewards of one or of several
+slots, observations and erasures come in any order. Old
 lines move to the archive, users beyond a few are pushed out, settings are changed by SIGHUP, and
 some kills come while the service is starting. The last life is spent in this process, so that the
 policy that served can be looked at as it is.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import secrets
 import signal
@@ -24,6 +27,7 @@ import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pyarrow.parquet
@@ -67,6 +71,7 @@ reward_wait = {wait}
 keep = "{keep}s"
 archive = true
 default_reward = {default}
+control = {control}
 log_arms = {arms}
 limits = {{max_queue = {queue}}}
 keys = [{{digest = "{shop}", role = "read-write"}}]
@@ -75,6 +80,8 @@ dim = {dim}
 policy = "linucb"
 options = {{alpha = 0.5}}
 reward_wait = {wait}
+reward = "sum"
+learn = "settled"
 keep = "{keep}s"
 archive = true
 limits = {{max_users = {users}}}
@@ -96,7 +103,7 @@ class Ordeal:
     def __init__(self, folder: Path, policy: str, *, seed: int) -> None:
         self.folder, self.rng = folder, random.Random(seed)
         self.specs = {"shop": SPECS[policy], "news": SPECS["linucb"]}
-        self.witnesses = {tenant: Witness() for tenant in CLIENTS}
+        self.witnesses = {tenant: Witness(adds=tenant == "news") for tenant in CLIENTS}
         self.found = Counter[str](dict.fromkeys(BROKEN, 0))
         tenants = [tenant for tenant, count in CLIENTS.items() for _ in range(count)]
         # Another test's service may get the port of one that was killed; it must not know them.
@@ -122,6 +129,7 @@ class Ordeal:
         """Write the settings; those that may change while the service runs are drawn."""
         drawn = {
             "default": self.rng.choice((0.25, 0.5)),
+            "control": self.rng.choice((0.0, 0.3)),
             "arms": self.rng.choice(("true", "false")),
             "queue": self.rng.choice((3, 4096)),
             "users": self.rng.choice((4, 6, 8)),
@@ -301,19 +309,30 @@ class Ordeal:
         return {
             **witness.counts,
             "lost decisions": sum(
-                journal.arms.get(id) != arm for id, arm in witness.decisions.items()
+                journal.arms.get(id) != arms for id, arms in witness.decisions.items()
             ),
-            "lost rewards": sum(journal.values.get(id) != y for id, y in witness.rewards.items()),
+            "lost rewards": sum(
+                journal.values.get((id, slot)) != math.fsum(values)
+                for id, slots in witness.rewards.items()
+                for slot, values in slots.items()
+            ),
             "lost activations": len(witness.activated - journal.activated),
             "lost observations": len(witness.events - set(journal.events)),
             "rewards of no decision": journal.astray,
-            "late rewards learnt": len(witness.late & journal.values.keys()),
-            "late": len(witness.late),
+            "late rewards learnt": sum(
+                f"{name}/{slot}" in journal.arrived
+                if witness.adds
+                else (id, slot) in journal.values
+                for id, late in witness.late.items()
+                for slot, name in late
+            ),
+            "late": sum(map(len, witness.late.values())),
+            "slots rewarded": sum(map(len, witness.rewards.values())),
             "defaults": len(journal.defaults),
             "expired without default": journal.expired,
             "defaults learnt of inactive decisions": len(journal.defaults & journal.asleep),
             "decisions that never ended": journal.open,
-            "decisions that ended twice": journal.twice,
+            "slots that ended twice": journal.twice,
             "observations journaled twice": len(journal.events) - len(set(journal.events)),
             "learnt too often or too rarely": miscounted(state, journal, witness),
             "erased but in the journal": len(witness.erased & ids),
@@ -334,27 +353,28 @@ class Told:
     def __init__(self, rows: sqlite3.Connection) -> None:
         decided = rows.execute("SELECT seq, ref, body FROM journal WHERE kind = 'decision'")
         bodies = {seq: (id, json.loads(body)) for seq, id, body in decided}
-        ended = Counter[int]()
-        self.arms = {id: body["arm"] for id, body in bodies.values()}
-        self.values: dict[str, float] = {}
+        self.arms = {id: tuple(one["arm"] for one in slots_of(b)) for id, b in bodies.values()}
+        self.values: dict[tuple[str, int], float] = {}
         self.defaults = set[str]()
-        self.astray = 0
-        for of, text in rows.execute("SELECT of, body FROM journal WHERE kind = 'reward'"):
-            if of not in bodies:
+        self.astray = self.learnt = self.expired = self.twice = 0
+        left = {seq: set(range(1, len(slots_of(body)) + 1)) for seq, (_, body) in bodies.items()}
+        for kind, of, text in rows.execute(
+            "SELECT kind, of, body FROM journal WHERE kind IN ('reward', 'expiry') ORDER BY seq"
+        ):
+            body = json.loads(text)
+            if kind == "expiry":
+                for seq in bodies.keys() & set(body["decisions"]):
+                    # A decision whose slots are all rewarded has ended.
+                    self.twice += not left[seq]
+                    self.expired += len(left[seq])
+                    left[seq].clear()
+            elif of not in bodies:
                 self.astray += 1
-                continue
-            body, id = json.loads(text), bodies[of][0]
-            ended[of] += 1
-            if body.get("default"):
-                self.defaults.add(id)
             else:
-                self.values[id] = body["value"]
-        self.learnt = sum(ended.values())
-        for (text,) in rows.execute("SELECT body FROM journal WHERE kind = 'expiry'"):
-            ended.update(seq for seq in json.loads(text)["decisions"] if seq in bodies)
-        self.expired = sum(ended.values()) - self.learnt
-        self.open = len(bodies.keys() - ended.keys())
-        self.twice = sum(count > 1 for count in ended.values())
+                self.reward(bodies[of][0], body, left[of])
+        self.open = sum(map(len, left.values()))
+        arrived = rows.execute("SELECT ref FROM journal WHERE kind = 'arrival'")
+        self.arrived = {ref for (ref,) in arrived}
         activated = rows.execute("SELECT of FROM journal WHERE kind = 'activation'")
         self.activated = {bodies[of][0] for (of,) in activated}
         asleep = {id for id, body in bodies.values() if not body.get("active", True)}
@@ -364,6 +384,22 @@ class Told:
         self.users = {user for (user,) in rows.execute("SELECT DISTINCT user FROM journal")}
         count = rows.execute("SELECT count(*) FROM journal WHERE kind = 'eviction'")
         self.evictions = int(count.fetchone()[0])
+
+    def reward(self, id: str, body: dict[str, Any], left: set[int]) -> None:
+        """Count a reward that was learnt."""
+        slot = body.get("slot", 1)
+        self.learnt += 1
+        self.twice += slot not in left
+        left.discard(slot)
+        if body.get("default"):
+            self.defaults.add(id)
+        else:
+            self.values[id, slot] = body["value"]
+
+
+def slots_of(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return arm and context of each slot of a decision."""
+    return [body, *body.get("slots", [])]
 
 
 def miscounted(state: State, journal: Told, witness: Witness) -> int:
@@ -411,21 +447,22 @@ def serial(
         )
         (scratch / "base.bits").write_bytes(b"".join(part for (part,) in parts))
         policy = policies.load(scratch / "base.bits")
-    contexts: dict[int, tuple[str, list[float]]] = {}
+    contexts: dict[tuple[int, int], tuple[str, list[float]]] = {}
     for seq, kind, user, of, text in rows.execute(
         "SELECT seq, kind, user, of, body FROM journal WHERE seq <= ? ORDER BY seq", (upto,)
     ):
         body = json.loads(text)
         if kind == "decision":
-            contexts[seq] = (user, body["x"])
+            for slot, one in enumerate(slots_of(body), 1):
+                contexts[seq, slot] = (user, one["x"])
         elif seq <= base:
             continue
         elif kind == "eviction":
             policy.forget(user)
         elif kind == "event":
             policy.learn(user, body["x"], body["value"])
-        elif kind == "reward" and of in contexts:
-            policy.learn(*contexts[of], body["value"])
+        elif kind == "reward" and (place := (of, body.get("slot", 1))) in contexts:
+            policy.learn(*contexts[place], body["value"])
     return policy
 
 
@@ -453,7 +490,7 @@ BROKEN = (
     "late rewards learnt",
     "defaults learnt of inactive decisions",
     "decisions that never ended",
-    "decisions that ended twice",
+    "slots that ended twice",
     "observations journaled twice",
     "learnt too often or too rarely",
     "erased but in the journal",

@@ -33,11 +33,16 @@ class Witness:
 
     Attributes
     ----------
-    decisions, rewards : dict
-        Arms and values by id.
-    activated, events, late : set of str
-        Ids of decisions that were activated, of observations, and of decisions that had expired
-        when their reward came.
+    adds : bool
+        Whether rewards of a slot add up; each then has an id of its own.
+    decisions : dict of str to tuple of str
+        Arms of the slots by id.
+    rewards : dict of str to dict of int to list of float
+        What was accepted for each slot, by id of the decision.
+    activated, events : set of str
+        Ids of decisions that were activated, and of observations.
+    late : dict of str to set of (int, str)
+        Slots that had expired when their reward came, with the id of the reward, by decision.
     erased : set of str
         Ids of decisions and observations of users who were erased since.
     gone : set of str
@@ -52,11 +57,12 @@ class Witness:
         How many of each sort.
     """
 
-    decisions: dict[str, str] = field(default_factory=dict)
-    rewards: dict[str, float] = field(default_factory=dict)
+    adds: bool = False
+    decisions: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    rewards: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     activated: set[str] = field(default_factory=set)
     events: set[str] = field(default_factory=set)
-    late: set[str] = field(default_factory=set)
+    late: dict[str, set[tuple[int, str]]] = field(default_factory=dict)
     erased: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
@@ -71,11 +77,13 @@ class Witness:
 
     def erase(self, ids: set[str]) -> None:
         """Expect nothing of these any more, but that they are gone."""
-        self.unlearnt += len(ids & self.rewards.keys()) + len(ids & self.events)
-        for told in (self.decisions, self.rewards):
+        slots = sum(len(arms) for id, arms in self.decisions.items() if id in ids)
+        self.unlearnt += slots + len(ids & self.events)
+        told: dict[str, Any]
+        for told in (self.decisions, self.rewards, self.late):
             for id in ids & told.keys():
                 del told[id]
-        for some in (self.activated, self.events, self.late):
+        for some in (self.activated, self.events):
             some -= ids
         self.erased |= ids
 
@@ -92,7 +100,7 @@ class Client(threading.Thread):
         self.up = threading.Event()
         self.over = threading.Event()
         self.gone = threading.Event()
-        self.count = self.people = 0
+        self.count = self.people = self.names = 0
         self.born = dict[str, float]()
         self.meet()
 
@@ -127,19 +135,64 @@ class Client(threading.Thread):
 
     def decide(self) -> None:
         asked = self.question()
-        active = self.rng.random() < 0.8
-        answer = self.insist("POST", "/v1/decisions", asked | {"active": active})
+        active, slots = self.rng.random() < 0.8, self.rng.choice((0, 0, 1, 2, 3))
+        more: dict[str, Any] = {"slots": slots} if slots else {}
+        answer = self.insist("POST", "/v1/decisions", asked | more | {"active": active})
         if not self.fine(answer, "decision"):
             return
-        id, arm = asked["decision_id"], answer.json()["arm"]
-        self.witness.decisions[id] = arm
+        id, told = asked["decision_id"], answer.json()
+        arms = tuple(one["arm"] for one in told["slots"]) if slots else (told["arm"],)
+        self.witness.decisions[id] = arms
         if not active and not self.activate(id):
             return
-        if self.rng.random() < 0.8:
-            value = self.worth(asked, arm)
-            self.take(
-                id, value, self.insist("POST", f"/v1/decisions/{id}/reward", {"value": value})
-            )
+        values = {slot: self.worth(asked, arm) for slot, arm in enumerate(arms, 1)}
+        if not slots and self.rng.random() < 0.8:
+            self.give(id, values, {"value": values[1]})
+        elif slots and self.rng.random() < 0.4:
+            self.give(id, values, {"values": {str(slot): y for slot, y in values.items()}})
+        elif slots:
+            self.give_one_by_one(id, values)
+
+    def give_one_by_one(self, id: str, values: dict[int, float]) -> None:
+        """Reward some slots, in any order; where rewards add up, some of them again."""
+        for slot in self.rng.sample(sorted(values), self.rng.randrange(len(values) + 1)):
+            for _ in range(self.rng.randrange(1, 3) if self.witness.adds else 1):
+                self.give(id, {slot: values[slot]}, {"slot": slot, "value": values[slot]})
+        if values and self.rng.random() < 0.2 and not self.witness.adds:
+            # All at once: those that are known are repeated, the others are new.
+            self.give(id, values, {"values": {str(slot): y for slot, y in values.items()}})
+
+    def give(self, id: str, values: dict[int, float], body: dict[str, Any]) -> None:
+        """Send rewards and write down what became of them; now and then try another value."""
+        name = self.new_name()
+        more = {"reward_id": name} if self.witness.adds else {}
+        path = f"/v1/decisions/{id}/reward"
+        answer = self.insist("POST", path, body | more)
+        if answer.status_code == 410 or self.forgotten(id, answer.status_code):
+            known = self.witness.rewards.get(id, {})
+            late = {(slot, name) for slot in values if self.witness.adds or slot not in known}
+            self.witness.late.setdefault(id, set()).update(late)
+        elif self.fine(answer, "reward"):
+            self.note(id, values)
+            if self.rng.random() < 0.1:
+                slot, value = next(iter(values.items()))
+                other = {"slot": slot, "value": value + 1} | more
+                if (answer := self.insist("POST", path, other)).status_code != 409:
+                    self.witness.wrong.append(f"second value: {answer.text}")
+
+    def note(self, id: str, values: dict[int, float]) -> None:
+        """Write down rewards that were accepted."""
+        known = self.witness.rewards.setdefault(id, {})
+        for slot, value in values.items():
+            if self.witness.adds:
+                known.setdefault(slot, []).append(value)
+            else:
+                known[slot] = [value]
+
+    def new_name(self) -> str:
+        """Return the id of another reward."""
+        self.names += 1
+        return f"{self.name}-reward-{self.names}"
 
     def activate(self, id: str) -> bool:
         """Tell whether a decision counts now; some are never shown to anybody."""
@@ -159,28 +212,21 @@ class Client(threading.Thread):
         for one, told in zip(asked, answer.json()["results"], strict=True):
             if not self.fine_item(told, "decided", "decision in a batch"):
                 continue
-            self.witness.decisions[one["decision_id"]] = told["arm"]
+            self.witness.decisions[one["decision_id"]] = (told["arm"],)
             values[one["decision_id"]] = self.worth(one, told["arm"])
         if not values:
             return
-        rows = [{"decision_id": id, "value": value} for id, value in values.items()]
+        rows: list[dict[str, Any]] = [
+            {"decision_id": id, "value": value, "reward_id": self.new_name()}
+            for id, value in values.items()
+        ]
         answer = self.insist("POST", "/v1/rewards:batch", {"rewards": rows})
         for row, told in zip(rows, answer.json()["results"], strict=True):
-            if told.get("http") == 410 or self.forgotten(row["decision_id"], told.get("http", 0)):
-                self.witness.late.add(row["decision_id"])
+            id = row["decision_id"]
+            if told.get("http") == 410 or self.forgotten(id, told.get("http", 0)):
+                self.witness.late.setdefault(id, set()).add((1, row["reward_id"]))
             elif self.fine_item(told, "rewarded", "reward in a batch"):
-                self.witness.rewards[row["decision_id"]] = row["value"]
-
-    def take(self, id: str, value: float, answer: httpx.Response) -> None:
-        """Write down what became of a reward; now and then try another value."""
-        if answer.status_code == 410 or self.forgotten(id, answer.status_code):
-            self.witness.late.add(id)
-        elif self.fine(answer, "reward"):
-            self.witness.rewards[id] = value
-            if self.rng.random() < 0.1:
-                path, other = f"/v1/decisions/{id}/reward", {"value": value + 1}
-                if (answer := self.insist("POST", path, other)).status_code != 409:
-                    self.witness.wrong.append(f"second value: {answer.text}")
+                self.note(id, {1: row["value"]})
 
     def observe(self, some: int) -> None:
         rows: list[dict[str, Any]] = []

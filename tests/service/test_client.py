@@ -38,6 +38,7 @@ def test_every_call_of_the_blocking_client_works(service: Running) -> None:
         assert client.activate(asleep.decision_id)["decision_id"] == asleep.decision_id
         assert client.user("ana")["rewards"] == 2
         assert client.policy()["dim"] == 2
+        assert client.lift()["share"] == 0.0
         assert client.models()["models"]
         page = client.changes(0)
         assert page["changes"] == []

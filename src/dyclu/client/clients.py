@@ -73,13 +73,24 @@ class Client:
     ) -> Choice:
         """Choose one of the arms, by id: vectors, or dicts of declared columns.
 
-        Options are `rank`, `active`, `chosen` and `explain`.
+        Options are `slots`, `rank`, `active`, `chosen` and `explain`.
         """
         return choice_of(self._ask(decision_request(user, arms, context, decision_id, options)))
 
-    def reward(self, decision_id: str, value: float) -> dict[str, Any]:
-        """Send the reward of a decision."""
-        return self._ask(reward_request(decision_id, value))
+    def reward(
+        self,
+        decision_id: str,
+        value: float | None = None,
+        *,
+        slot: int | None = None,
+        values: Mapping[int, float] | None = None,
+        reward_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Send the reward of a decision, of one of its slots, or of several (`values` by slot).
+
+        Where rewards of a decision add up, each call is another reward; it is counted once.
+        """
+        return self._ask(reward_request(decision_id, value, slot, values, reward_id))
 
     def activate(self, decision_id: str) -> dict[str, Any]:
         """Activate a decision that was made with ``active=False``."""
@@ -167,6 +178,10 @@ class Client:
         """Return the policy that serves, its settings, its counters and its `warnings`."""
         return self._ask(Request("GET", "/v1/policy"))
 
+    def lift(self) -> dict[str, Any]:
+        """Return how the policy compares with the control group, per day and in all."""
+        return self._ask(Request("GET", "/v1/lift"))
+
     def _ask(self, request: Request) -> dict[str, Any]:
         attempts = request.attempts(self._attempts, self._url)
         pause = next(attempts)
@@ -218,15 +233,26 @@ class AsyncClient:
     ) -> Choice:
         """Choose one of the arms, by id: vectors, or dicts of declared columns.
 
-        Options are `rank`, `active`, `chosen` and `explain`.
+        Options are `slots`, `rank`, `active`, `chosen` and `explain`.
         """
         return choice_of(
             await self._ask(decision_request(user, arms, context, decision_id, options))
         )
 
-    async def reward(self, decision_id: str, value: float) -> dict[str, Any]:
-        """Send the reward of a decision."""
-        return await self._ask(reward_request(decision_id, value))
+    async def reward(
+        self,
+        decision_id: str,
+        value: float | None = None,
+        *,
+        slot: int | None = None,
+        values: Mapping[int, float] | None = None,
+        reward_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Send the reward of a decision, of one of its slots, or of several (`values` by slot).
+
+        Where rewards of a decision add up, each call is another reward; it is counted once.
+        """
+        return await self._ask(reward_request(decision_id, value, slot, values, reward_id))
 
     async def activate(self, decision_id: str) -> dict[str, Any]:
         """Activate a decision that was made with ``active=False``."""
@@ -313,6 +339,10 @@ class AsyncClient:
     async def policy(self) -> dict[str, Any]:
         """Return the policy that serves, its settings, its counters and its `warnings`."""
         return await self._ask(Request("GET", "/v1/policy"))
+
+    async def lift(self) -> dict[str, Any]:
+        """Return how the policy compares with the control group, per day and in all."""
+        return await self._ask(Request("GET", "/v1/lift"))
 
     async def _ask(self, request: Request) -> dict[str, Any]:
         attempts = request.attempts(self._attempts, self._url)

@@ -175,9 +175,22 @@ def declared_features(answer: dict[str, Any]) -> Features | None:
     return Features(**answer["declaration"], loadings=answer["loadings"])
 
 
-def reward_request(decision_id: str, value: float) -> Request:
-    """Return the request that sends a reward."""
-    return Request("POST", f"/v1/decisions/{_quoted(decision_id)}/reward", {"value": float(value)})
+def reward_request(
+    decision_id: str,
+    value: float | None,
+    slot: int | None,
+    values: Mapping[int, float] | None,
+    reward_id: str | None,
+) -> Request:
+    """Return the request that sends a reward, or rewards of several slots."""
+    body: dict[str, Any] = {"reward_id": reward_id or uuid.uuid4().hex}
+    if value is not None:
+        body["value"] = float(value)
+    if slot is not None:
+        body["slot"] = slot
+    if values is not None:
+        body["values"] = {str(number): float(one) for number, one in values.items()}
+    return Request("POST", f"/v1/decisions/{_quoted(decision_id)}/reward", body)
 
 
 def activation_request(decision_id: str) -> Request:

@@ -251,8 +251,8 @@ def export(
 ) -> None:
     """Write decisions and rewards as a table, CSV or Parquet.
 
-    One row per decision or observation, with its reward if there is one. Only reads; the service
-    may be running.
+    One row per slot of a decision, or observation, with its reward if there is one. Only reads; the
+    service may be running.
     """
     from dyclu.service.disk.journal import JournalReader
     from dyclu.service.tools.export import export as run
@@ -268,6 +268,7 @@ def loadtest(
     users: Annotated[int, typer.Option(help="Number of users.", min=1)] = 1000,
     tastes: Annotated[int, typer.Option(help="Number of tastes.", min=1)] = 10,
     arms: Annotated[int, typer.Option(help="Arms per decision.", min=1, max=500)] = 10,
+    slots: Annotated[int, typer.Option(help="Slots per decision.", min=1, max=32)] = 1,
     noise: Annotated[float, typer.Option(help="Standard deviation of the rewards.", min=0)] = 0.1,
     clients: Annotated[int, typer.Option(help="Number of connections.", min=1)] = 64,
     seconds: Annotated[float, typer.Option(help="Duration.", min=0.1)] = 10.0,
@@ -297,8 +298,8 @@ def loadtest(
     from dyclu.service.tools.loadtest import Load, load
 
     wanted = Load(
-        users=users, tastes=tastes, arms=arms, noise=noise, clients=clients, seconds=seconds,
-        rate=rate, rewarded=rewarded, seed=seed,
+        users=users, tastes=tastes, arms=arms, slots=slots, noise=noise, clients=clients,
+        seconds=seconds, rate=rate, rewarded=rewarded, seed=seed,
     )  # fmt: skip
     with _bar("asking", seconds) as progress:
         served = asyncio.run(load(url, wanted, key=key, progress=progress))

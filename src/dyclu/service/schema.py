@@ -42,6 +42,14 @@ TenantRole = Literal["read-only", "read-write"]
 Role = Literal["read-only", "read-write", "operator"]
 LogFormat = Literal["plain", "json"]
 Mode = Literal["online", "shadow"]
+Combination = Literal["first", "sum", "last"]
+Learning = Literal["arrival", "settled"]
+Baseline = Literal["uniform", "order", "caller"]
+
+MOST_SLOTS = 32
+"""Slots of one decision: a pending decision stores in so many bits which of them wait."""
+
+Slot = Annotated[int, Meta(ge=1, le=MOST_SLOTS, description="Number of a slot, from 1.")]
 
 
 class Arm(Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,7 +67,8 @@ class DecisionRequest(Struct, frozen=True, forbid_unknown_fields=True):
     decision_id: Id | UnsetType = UNSET
     active: bool | UnsetType = UNSET
     rank: bool | UnsetType = UNSET
-    chosen: Id | UnsetType = UNSET
+    chosen: Id | list[Id] | UnsetType = UNSET
+    slots: Slot | UnsetType = UNSET
     explain: bool | UnsetType = UNSET
 
     def string_count(self) -> int:
@@ -76,7 +85,8 @@ class NamedDecisionRequest(Struct, frozen=True, forbid_unknown_fields=True):
     decision_id: Id | UnsetType = UNSET
     active: bool | UnsetType = UNSET
     rank: bool | UnsetType = UNSET
-    chosen: Id | UnsetType = UNSET
+    chosen: Id | list[Id] | UnsetType = UNSET
+    slots: Slot | UnsetType = UNSET
     explain: bool | UnsetType = UNSET
 
     def string_count(self) -> int:
@@ -87,9 +97,10 @@ class NamedDecisionRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 def _optional_strings(asked: DecisionRequest | NamedDecisionRequest) -> int:
     """Return the number of JSON strings in the fields of a decision that may be left out."""
-    named = (asked.decision_id is not UNSET) + (asked.chosen is not UNSET)
-    flags = (asked.active is not UNSET) + (asked.rank is not UNSET) + (asked.explain is not UNSET)
-    return 2 * named + flags
+    named = (asked.decision_id is not UNSET) + isinstance(asked.chosen, str)
+    listed = 1 + len(asked.chosen) if isinstance(asked.chosen, list) else 0
+    flags = (asked.active, asked.rank, asked.slots, asked.explain)
+    return 2 * named + listed + sum(flag is not UNSET for flag in flags)
 
 
 def _strings_in(columns: Mapping[str, Any]) -> int:
@@ -108,24 +119,39 @@ def _context_strings(context: Mapping[str, Any] | UnsetType) -> int:
 
 
 class RewardRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """The reward of the chosen arm."""
+    """The reward of the chosen arm, of one slot (`slot`), or of several (`values`).
 
-    value: float
+    If rewards of a decision are added up, or the last one counts, each needs its own `reward_id`.
+    """
+
+    value: float | UnsetType = UNSET
+    slot: Slot | UnsetType = UNSET
+    values: Annotated[dict[Slot, float], Meta(min_length=1)] | UnsetType = UNSET
+    reward_id: Id | UnsetType = UNSET
 
     def string_count(self) -> int:
         """Return the number of JSON strings in this request."""
-        return 1
+        return _strings_of_reward(self)
 
 
 class NamedReward(Struct, frozen=True, forbid_unknown_fields=True):
-    """A reward, and the decision it belongs to."""
+    """A reward, as in `RewardRequest`, and the decision it belongs to."""
 
     decision_id: Id
-    value: float
+    value: float | UnsetType = UNSET
+    slot: Slot | UnsetType = UNSET
+    values: Annotated[dict[Slot, float], Meta(min_length=1)] | UnsetType = UNSET
+    reward_id: Id | UnsetType = UNSET
 
     def string_count(self) -> int:
         """Return the number of JSON strings in this request."""
-        return 3
+        return 2 + _strings_of_reward(self)
+
+
+def _strings_of_reward(given: RewardRequest | NamedReward) -> int:
+    keys = (given.value is not UNSET) + (given.slot is not UNSET)
+    values = 0 if isinstance(given.values, UnsetType) else 1 + len(given.values)
+    return keys + values + 2 * (given.reward_id is not UNSET)
 
 
 class Observation(Struct, frozen=True, forbid_unknown_fields=True):
@@ -267,13 +293,26 @@ class Why(Struct, frozen=True, omit_defaults=True):
     at_random: bool = False
 
 
+class SlotDecided(Struct, frozen=True, omit_defaults=True):
+    """The arm of one slot, as in `Decided`; `propensity` is given the arms of the slots before."""
+
+    slot: int
+    arm: str
+    mean: float
+    width: float
+    propensity: float | None
+    chosen: str | None = None
+
+
 class Decided(Struct, frozen=True, omit_defaults=True, tag_field="status", tag="decided"):
     """The arm to offer. Ask again with the same `decision_id` and the answer is the same.
 
     `version` is the number of rewards that had been learnt. `model` is the id of the user's model
     or segment, if the policy has such ids. `propensity` is the probability with which this arm was
     chosen. In shadow mode `arm` is what the service would have chosen, `chosen` what the caller
-    chose. `why` is there if `explain` was asked for.
+    chose. If slots were asked for, `slots` are all of them, and the rest is about the first.
+    `group` is that of the user, if there is a control group. `why` is there if `explain` was asked
+    for.
     """
 
     decision_id: str
@@ -288,15 +327,19 @@ class Decided(Struct, frozen=True, omit_defaults=True, tag_field="status", tag="
     rank: list[str] | None = None
     chosen: str | None = None
     agrees: bool | None = None
+    slots: list[SlotDecided] | None = None
+    group: Literal["treated", "control"] | None = None
     why: Why | None = None
 
 
 class Rewarded(Struct, frozen=True, tag_field="status", tag="rewarded"):
-    """The reward is on disk and learnt; `repeated` if it already was."""
+    """The reward is on disk, and learnt unless it settles later; `repeated` if it already was."""
 
     decision_id: str
-    value: float
+    value: float | UnsetType
     repeated: bool
+    slot: int | UnsetType = UNSET
+    values: dict[int, float] | UnsetType = UNSET
 
 
 class Activated(Struct, frozen=True, tag_field="status", tag="active"):
@@ -485,6 +528,47 @@ class PolicyView(Struct, frozen=True):
     rebuilding: bool
     healthy: bool
     warnings: list[str]
+
+
+class LiftGroup(Struct, frozen=True):
+    """Decisions of a group of users, the sum of their rewards, and the reward per decision."""
+
+    decisions: int
+    reward: float
+    mean: float | None
+
+
+class LiftDayView(Struct, frozen=True):
+    """One day (UTC): both groups on that day.
+
+    `lift`, `low` and `high` are about all days until the end of that day, as one could see them
+    then.
+    """
+
+    day: str
+    treated: LiftGroup
+    control: LiftGroup
+    lift: float | None
+    low: float | None
+    high: float | None
+
+
+class LiftView(Struct, frozen=True):
+    """Reward per decision of the users whom the policy serves, minus that of the control group.
+
+    With probability 95 %, `low` and `high` hold the true difference at all times at once, so one
+    may look at any time; they are null while there are too few users. `verdict` says it in words.
+    """
+
+    share: float
+    baseline: Baseline
+    treated: LiftGroup
+    control: LiftGroup
+    lift: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+    days: list[LiftDayView]
 
 
 class Bucket(Struct, frozen=True):

@@ -43,7 +43,7 @@ from msgspec import Meta, Struct
 
 from dyclu.data import Features
 from dyclu.errors import DycluError, FileError, OptionError
-from dyclu.service.schema import ID, LogFormat, Mode, TenantRole
+from dyclu.service.schema import ID, Baseline, Combination, Learning, LogFormat, Mode, TenantRole
 from dyclu.service.spec import PolicySpec
 
 DEFAULT = "default"
@@ -161,8 +161,14 @@ class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, Any] = {}
     mode: Mode = "online"
     epsilon: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    control: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    baseline: Baseline = "uniform"
+    reward: Combination = "first"
+    learn: Learning = "arrival"
     reward_wait: Annotated[float, Meta(gt=0, le=10 * 365 * 86400)] = 86400.0
     default_reward: float | None = None
+    position: Annotated[int, Meta(ge=0)] | None = None
     log_arms: bool = False
     keep: str = "all"
     archive: bool = False
@@ -381,8 +387,11 @@ def _shown_key(key: Key | Operator) -> str:
 
 RELOADED = frozenset({"operators", "max_body", "body_timeout", "tenants"})
 RELOADED_OF_TENANT = frozenset(
-    {"mode", "epsilon", "reward_wait", "default_reward", "log_arms", "features", "limits", "keys"}
-)
+    {
+        "mode", "epsilon", "floor", "control", "reward", "learn", "reward_wait", "default_reward",
+        "log_arms", "features", "limits", "keys",
+    }
+)  # fmt: skip
 """Settings that can be changed while the service runs; all others need a restart."""
 
 
@@ -442,12 +451,32 @@ def _check_tenant(name: str, tenant: TenantSettings) -> None:
     default = tenant.default_reward
     if default is not None and not abs(default) <= tenant.limits.max_reward:
         raise OptionError(f"tenant {name}: default_reward is {default}, beyond max_reward")
+    _check_comparison(name, tenant)
     for role in ("read-only", "read-write"):
         if sum(key.role == role for key in tenant.keys) > LIVE_KEYS:
             raise OptionError(
                 f"tenant {name} has more than {LIVE_KEYS} {role} keys; remove those that were "
                 "replaced"
             )
+
+
+def _check_comparison(name: str, tenant: TenantSettings) -> None:
+    """Refuse settings of slots, rewards and control group that contradict each other."""
+    if tenant.reward != "first" and tenant.learn != "settled":
+        raise OptionError(
+            f'tenant {name}: reward is "{tenant.reward}" and learn is "arrival", but what has been '
+            'learnt cannot be changed by a later reward; set learn = "settled"'
+        )
+    if tenant.position is not None and tenant.position >= tenant.dim:
+        raise OptionError(
+            f"tenant {name}: position is {tenant.position}, expected one of the features 0 to "
+            f"{tenant.dim - 1}"
+        )
+    if tenant.control and tenant.mode == "shadow":
+        raise OptionError(
+            f"tenant {name}: control is {tenant.control}, but in shadow mode the caller serves all "
+            'users; set mode = "online", or control = 0'
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from dyclu.service.disk.snapshots import JOURNAL
 from dyclu.service.engine.lines import ErasureBody, ExpiryBody, make_line
 from dyclu.service.engine.state import State
-from dyclu.service.schema import Observation
+from dyclu.service.schema import Observation, RewardRequest
 from dyclu.service.settings import TenantSettings
 from dyclu.service.tenant.rebuild import WORTH_A_SNAPSHOT
 from dyclu.service.tenant.tenant import Tenant
@@ -160,7 +160,7 @@ def test_frequent_erasures_do_not_delay_the_replay(
         await rebuilt(served)
         assert seen[0] < len(gone)
         assert len(seen) >= 3
-        await served.reward(decided.decision_id, 1.0)
+        await served.reward(decided.decision_id, RewardRequest(1.0))
         fresh = State(served.rules.spec().make()).apply_all(served.files.reader.after(0))
         assert bits(served.state, tmp_path) == bits(fresh, tmp_path)
         await served.stop()
@@ -190,7 +190,7 @@ def test_a_decision_for_an_erased_user_who_comes_back_during_a_replay_stays_pend
         while served.state is replaced:
             await asyncio.sleep(0)
         assert served.rebuilding
-        assert not (await served.reward(made[0], 1.0)).repeated
+        assert not (await served.reward(made[0], RewardRequest(1.0))).repeated
         await rebuilt(served)
         assert served.state.users["bob"].rewards == 1
         await served.stop()

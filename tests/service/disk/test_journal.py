@@ -107,7 +107,7 @@ def test_an_erasure_scans_only_the_users_lines(tmp_path: Path) -> None:
     mark = make_line(1, 0, ErasureBody())
     journal.erase("ana", encode(mark))
     deleting = [one for one in asked if one.startswith("DELETE")]
-    assert len(deleting) == 4
+    assert len(deleting) == 5
     for statement in deleting:
         plan = journal._writer.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
         assert not [step for *_, step in plan if step.startswith("SCAN")], statement

@@ -16,7 +16,7 @@ from dyclu.service.engine.lines import MICRO, DecisionBody, ExpiryBody, encode
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import Observation
 from dyclu.service.settings import Limits
-from tests.service.bench import ARMS, START, Bench, ask, bits
+from tests.service.bench import ARMS, START, Bench, ask, bits, one
 
 
 @pytest.fixture
@@ -156,18 +156,17 @@ def test_requests_about_lines_in_flight_must_wait(bench: Bench) -> None:
     with pytest.raises(MustWait):
         bench.engine.decide(ask(decision_id="d1"))
     with pytest.raises(MustWait):
-        bench.engine.reward("d1", 1.0)
-    assert reply.line is not None
-    bench.write([reply.line])
-    bench.engine.reward("d1", 1.0)
+        bench.engine.reward("d1", one(1.0))
+    bench.write(reply.lines)
+    bench.engine.reward("d1", one(1.0))
     for value in (1.0, 2.0):
         with pytest.raises(MustWait):
-            bench.engine.reward("d1", value)
+            bench.engine.reward("d1", one(value))
 
 
 def test_lines_that_failed_to_be_written_have_no_effect(bench: Bench) -> None:
     id = bench.decide().decision_id
-    bench.engine.reward(id, 1.0)
+    bench.engine.reward(id, one(1.0))
     bench.engine.decide(ask("bea", decision_id="d2"))
     bench.engine.failed()
     with refused(404):
@@ -178,14 +177,14 @@ def test_lines_that_failed_to_be_written_have_no_effect(bench: Bench) -> None:
 
 def test_lines_on_disk_whose_write_reported_an_error_count_once(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limits=Limits(max_pending=2))
-    made = bench.engine.decide(ask("ana", decision_id="d")).line
+    made = bench.engine.decide(ask("ana", decision_id="d")).lines[0]
     assert made is not None
     bench.journal.append([encode(made)])
     bench.engine.failed()
     bench.engine.found_on_disk(list(bench.reader.after(0)))
     bench.decide("ana", decision_id="d")
     assert bench.state.total.decisions == 1
-    following = bench.engine.decide(ask("ana")).line
+    following = bench.engine.decide(ask("ana")).lines[0]
     assert following is not None
     # The repetition was given number 2, and left out.
     assert following.seq == 3
@@ -200,10 +199,9 @@ def test_lines_on_disk_whose_write_reported_an_error_count_once(tmp_path: Path) 
 
 def test_a_reward_is_learnt_only_when_its_line_is_on_disk(bench: Bench) -> None:
     id = bench.decide().decision_id
-    reply = bench.engine.reward(id, 1.0)
+    reply = bench.engine.reward(id, one(1.0))
     assert bench.state.total.version == 0
-    assert reply.line is not None
-    bench.write([reply.line])
+    bench.write(reply.lines)
     assert bench.state.total.version == 1
 
 
@@ -369,7 +367,7 @@ def test_requests_of_a_user_who_is_being_erased_must_wait(bench: Bench) -> None:
     with pytest.raises(MustWait):
         bench.engine.decide(ask("ana"))
     with pytest.raises(MustWait):
-        bench.engine.reward(id, 1.0)
+        bench.engine.reward(id, one(1.0))
     bench.engine.decide(ask("bea"))
 
 
@@ -397,7 +395,7 @@ def test_a_decision_does_not_expire_while_its_user_is_being_erased(
 
 def test_the_database_leaves_out_a_second_reward(bench: Bench) -> None:
     id = bench.decide().decision_id
-    line = bench.engine.reward(id, 1.0).line
+    line = bench.engine.reward(id, one(1.0)).lines[0]
     assert line is not None
     bench.write([line])
     again = msgspec.structs.replace(line, seq=line.seq + 1)

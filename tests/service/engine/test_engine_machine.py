@@ -1,4 +1,7 @@
-"""Decisions, rewards of every sort, expiry, restarts, in any order: a model and the engine."""
+"""Decisions, rewards of every sort, expiry, restarts, in any order: a model and the engine.
+
+Rewards are of single slots; they are learnt at once, or when the decision's time is over.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from hypothesis.stateful import (
 )
 
 import dyclu
+from dyclu.service.engine.checks import Given
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import Observation
 from tests.service.bench import ARMS, Bench, ask, bits
@@ -38,15 +42,18 @@ class EngineMachine(RuleBasedStateMachine):
     ids: Bundle[str] = Bundle("ids")
 
     @initialize(
-        default=st.sampled_from([None, 0.25]), policy=st.sampled_from(["linucb", "dyclu", "atlas"])
+        default=st.sampled_from([None, 0.25]),
+        policy=st.sampled_from(["linucb", "dyclu", "atlas"]),
+        learn=st.sampled_from(["arrival", "settled"]),
     )
-    def begin(self, default: float | None, policy: str) -> None:
+    def begin(self, default: float | None, policy: str, learn: str) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
         options: dict[str, Any] = OPTIONS[policy]
         self.bench = Bench(
-            self.folder, policy=policy, options=options, default_reward=default, reward_wait=WAIT
-        )
-        self.default = default
+            self.folder, policy=policy, options=options, default_reward=default, reward_wait=WAIT,
+            learn=learn,
+        )  # fmt: skip
+        self.default, self.settles = default, learn == "settled"
         self.model = dyclu.policies.make(policy, 2, **options)
         self.decisions: dict[str, dict[str, Any]] = {}
         self.events: dict[str, tuple[str, float]] = {}
@@ -57,16 +64,18 @@ class EngineMachine(RuleBasedStateMachine):
             self.bench.close()
             shutil.rmtree(self.folder)
 
-    @rule(target=ids, user=users, active=st.booleans())
-    def decide(self, user: str, active: bool) -> str:
+    @rule(target=ids, user=users, active=st.booleans(), slots=st.integers(1, 3))
+    def decide(self, user: str, active: bool, slots: int) -> str:
         self.number += 1
         id = f"d{self.number}"
-        expected = self.model.decide(user, ARMS)
-        answer = self.bench.decide(user, decision_id=id, active=active)
-        assert answer.arm == f"a{expected.arm}"
+        policy: Any = self.model
+        expected = policy.decide(user, ARMS, slots=slots)
+        answer = self.bench.decide(user, decision_id=id, active=active, slots=slots)
+        assert [one.arm for one in answer.slots or []] == [f"a{arm}" for arm in expected.arms]
         self.decisions[id] = {
             "user": user,
-            "x": ARMS[expected.arm],
+            "x": {slot: ARMS[arm] for slot, arm in enumerate(expected.arms, 1)},
+            "values": {},
             "until": self.bench.now + WAIT,
             "active": active,
             "answer": answer,
@@ -81,25 +90,30 @@ class EngineMachine(RuleBasedStateMachine):
             return
         assert self.bench.decide(known["user"], decision_id=id) == known["answer"]
 
-    @rule(id=ids, value=values)
-    def reward(self, id: str, value: float) -> None:
+    @rule(id=ids, value=values, slot=st.integers(1, 3))
+    def reward(self, id: str, value: float, slot: int) -> None:
         known = self.decisions[id]
-        expected = self.verdict(known, value)
+        expected = self.verdict(known, slot, value)
         try:
-            answer = self.bench.reward(id, value)
+            answer = self.bench.reward(id, value, slot=slot)
             status = 208 if answer.repeated else 200
         except Refusal as refusal:
             status = refusal.status
         assert status == expected
         if status == 200:
-            known["state"], known["value"] = "rewarded", value
-            self.model.learn(known["user"], known["x"], value)
+            known["values"][slot] = value
+            if not self.settles:
+                self.model.learn(known["user"], known["x"][slot], value)
+                if known["values"].keys() == known["x"].keys():
+                    known["state"] = "rewarded"
 
-    def verdict(self, known: dict[str, Any], value: float) -> int:
+    def verdict(self, known: dict[str, Any], slot: int, value: float) -> int:
         if known["state"] == "erased":
             return 404
-        if known["state"] == "rewarded":
-            return 208 if known["value"] == value else 409
+        if slot not in known["x"]:
+            return 422
+        if slot in known["values"]:
+            return 208 if known["values"][slot] == value else 409
         if known["state"] == "expired" or self.bench.now >= known["until"]:
             return 410
         return 200 if known["active"] else 409
@@ -109,6 +123,8 @@ class EngineMachine(RuleBasedStateMachine):
         known = self.decisions[id]
         late = known["state"] == "pending" and self.bench.now >= known["until"]
         expected = {"erased": 404, "expired": 410}.get(known["state"], 410 if late else 200)
+        if known["state"] == "expired" and known["values"]:
+            expected = 200  # it was active, and rewarded
         try:
             self.bench.do(self.bench.engine.activate, id)
             status = 200
@@ -146,16 +162,22 @@ class EngineMachine(RuleBasedStateMachine):
             for known in self.decisions.values()
             if known["state"] == "pending" and known["until"] <= self.bench.now
         ]
-        learnt = [known for known in over if self.default is not None and known["active"]]
-        for known in sorted(learnt, key=lambda known: known["until"]):
-            self.model.learn(known["user"], known["x"], self.default)
+        active = [known for known in over if known["active"]]
+        for known in sorted(active, key=lambda known: known["until"]):
+            for slot, x in known["x"].items():
+                if slot not in known["values"]:
+                    value = self.default
+                else:
+                    value = known["values"][slot] if self.settles else None
+                if value is not None:
+                    self.model.learn(known["user"], x, value)
         for known in over:
             known["state"] = "expired"
 
     @rule(id=ids, value=values)
     def lose_a_reward_on_its_way(self, id: str, value: float) -> None:
         try:
-            self.bench.engine.reward(id, value)
+            self.bench.engine.reward(id, Given({1: value}))
         except Refusal:
             return
         self.bench.engine.failed()

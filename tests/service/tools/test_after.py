@@ -331,3 +331,64 @@ def test_rounds_that_a_slow_service_never_got_are_counted(tmp_path: Path) -> Non
         served = asyncio.run(load(service.url, wanted, dim=2))
     assert len(served.decisions) + served.errors["not begun"] == 50
     assert served.errors["not begun"] > 40
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two slots of three arms, half at random; rewards settle, the second slot of some is lost."""
+    folder = tmp_path_factory.mktemp("pages")
+    bench = Bench(
+        folder, epsilon=0.5, log_arms=True, reward_wait=10.0, default_reward=0.0, learn="settled",
+        control=0.2,
+    )  # fmt: skip
+    bench.journal.note_served(json.dumps({"name": "linucb", "dim": 2, "options": {"alpha": 0.5}}))
+    for i in range(300):
+        user = ("ana", "bea")[i % 2]
+        shown = bench.decide(user, decision_id=f"d{i}", slots=2).slots
+        assert shown is not None
+        bench.reward(f"d{i}", worth(user, shown[0].arm), slot=1)
+        if i % 3:
+            bench.reward(f"d{i}", worth(user, shown[1].arm), slot=2)
+        bench.now += 1
+        bench.expire()
+    bench.close()
+    return folder / JOURNAL
+
+
+def test_the_exported_table_has_a_row_per_slot(pages: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pages.csv"
+    assert run("export", str(pages), str(out)).exit_code == 0
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 600
+    for number, (first, second) in enumerate(zip(rows[::2], rows[1::2], strict=True)):
+        assert (first["id"], first["slot"], second["slot"]) == (f"d{number}", "1", "2")
+        assert first["arm"] != second["arm"]
+        assert first["group"] in ("treated", "control")
+        x = [float(second["x0"]), float(second["x1"])]
+        assert x == ARMS[int(second["arm"][1:])]
+        if second["reward"]:
+            assert second["default"] == str(number % 3 == 0)
+            expected = worth(second["user"], second["arm"]) if number % 3 else 0.0
+            assert float(second["reward"]) == expected
+        else:
+            assert number >= 289, "only the last ten decisions still wait"
+
+
+def test_a_replay_evaluates_slot_by_slot(pages: Path) -> None:
+    found = json.loads(run("replay", str(pages), "--json").stdout)
+    assert found["served"] == found["replayed"]
+    assert found["decisions"] == 300
+    assert found["decisions_with_arms"] == 600
+    assert found["rewards"] + found["waiting"] == 600
+    assert 0.3 < found["agreement"] < 1.0
+    assert found["estimated_mean_reward"]["value"] is not None
+
+
+def test_a_load_test_fills_and_rewards_slots(tmp_path: Path) -> None:
+    with running(told(tmp_path, dim=3)) as made:
+        wanted = Load(users=5, clients=4, seconds=20.0, rounds=40, slots=3)
+        found = asyncio.run(load(made.url, wanted)).numbers()
+        policy = made.http.get("/v1/policy").json()
+    assert found["errors"] == {}
+    assert (policy["decisions"], policy["rewards"]) == (40, 120)

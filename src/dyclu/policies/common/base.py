@@ -10,17 +10,19 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from inspect import signature
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Self, overload
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dyclu.core.noise import Noise
-from dyclu.errors import KindError, OlderFile, ShapeError
+from dyclu.errors import KindError, OlderFile, OptionError, ShapeError
 from dyclu.policies.common.batches import Decisions, Outcomes
 from dyclu.policies.common.plain import WithoutChecks
-from dyclu.policy import Decision, History, Named, Outcome
+from dyclu.policy import Decision, History, Named, Outcome, Slate, fill_slots
 from dyclu.storage import Saved, write
 from dyclu.validation import (
     FloatArray,
@@ -33,6 +35,7 @@ from dyclu.validation import (
     as_tables,
     as_user,
     as_users,
+    as_whole,
 )
 
 Arrays = dict[str, NDArray[Any]]
@@ -56,9 +59,57 @@ class PolicyBase(WithoutChecks, ABC):
     _zero_tiny = True
     """Whether `learn` sets tiny features to 0; if not, `_learn` must do it."""
 
-    def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
-        """Choose one row of `arms` (K, dim) for this user; changes nothing."""
-        return self._decide(as_user(user), as_arms(arms, self.dim))
+    @overload
+    def decide(self, user: Hashable, arms: ArrayLike) -> Decision: ...
+
+    @overload
+    def decide(
+        self, user: Hashable, arms: ArrayLike, *, slots: int, position: int | None = None
+    ) -> Slate: ...
+
+    def decide(
+        self,
+        user: Hashable,
+        arms: ArrayLike,
+        *,
+        slots: int | None = None,
+        position: int | None = None,
+    ) -> Decision | Slate:
+        """Choose one row of `arms` (K, dim) for this user; changes nothing.
+
+        With `slots`, choose so many different rows, for the places of one page, the best first; it
+        costs as much as one decision per slot. `position` is the column of the arms that says where
+        an arm is shown: it is overwritten by `dyclu.policy.position_of` of the slot. Learn each
+        slot's reward with the slate's context.
+
+        Examples
+        --------
+        >>> from dyclu import LinUCB
+        >>> arms = [[0.1, 0.0], [0.3, 0.0], [0.2, 0.0]]
+        >>> slate = LinUCB(2, alpha=0.5).decide("ana", arms, slots=2, position=1)
+        >>> slate.arms, slate.contexts[1]
+        ((1, 2), array([0.2, 0.5]))
+        """
+        if slots is None and position is None:
+            return self._decide(as_user(user), as_arms(arms, self.dim))
+        return self._slate(as_user(user), as_arms(arms, self.dim), slots, position)
+
+    def _slate(
+        self, user: User, arms: FloatArray, slots: int | None, position: int | None
+    ) -> Slate:
+        if slots is None:
+            raise OptionError(f"position is {position}, expected slots with it; pass slots=1, say")
+        count = as_whole(slots, "slots", least=1)
+        if count > len(arms):
+            raise OptionError(
+                f"slots is {count}, but there are {len(arms)} arms, and none is chosen twice; "
+                f"pass slots={len(arms)}, or more arms"
+            )
+        if position is not None:
+            position = as_whole(position, "position", least=0, most=self.dim - 1)
+        filled = list(fill_slots(lambda left: self._decide(user, left), arms, count, position))
+        decisions = tuple(replace(made, arm=row) for row, _, made in filled)
+        return Slate(user, decisions, np.array([x for _, x, _ in filled]))
 
     def learn(self, user: Hashable, context: ArrayLike, reward: Any) -> Outcome:
         """Learn from the reward of the chosen context (dim,)."""

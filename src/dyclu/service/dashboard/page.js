@@ -53,6 +53,7 @@ async function refresh() {
   if (Date.now() - view.measured > HEALTH_EVERY) {
     view.measured = Date.now();
     showHealth(await (await send("metrics")).text());
+    showLift(await ask("v1/lift"));
   }
   if (view.user !== null) await showUser(view.user);
 }
@@ -366,6 +367,29 @@ function showMap(map, policy) {
 
 const overlap = (one, other) => one.x < other.x + other.width && other.x < one.x + one.width &&
   one.y < other.y + other.height && other.y < one.y + one.height;
+
+// --- lift -------------------------------------------------------------------------------------
+
+const signed = (value) => (value === null ? "–" : `${value > 0 ? "+" : ""}${number(value)}`);
+const between = (one) => (one.low === null ? "too few users" : `${signed(one.low)} to ${signed(one.high)}`);
+const perDecision = (group) => `${number(group.mean)} (${many(group.decisions, "decision")})`;
+const LIFT_DAYS = 14;
+
+function liftRow(name, one) {
+  const row = document.createElement("tr");
+  cell(row, name);
+  for (const text of [perDecision(one.treated), perDecision(one.control), signed(one.lift), between(one)]) cell(row, text);
+  return row;
+}
+
+function showLift(found) {
+  $("lift").hidden = found.share === 0 && found.days.length === 0;
+  $("lift-verdict").textContent = found.verdict;
+  const days = found.days.slice(-LIFT_DAYS).reverse();
+  $("lift-days").replaceChildren(liftRow("all", found), ...days.map((one) => liftRow(one.day, one)));
+  $("lift-note").textContent = `Reward per decision. ${percent(found.share)} of the users are served by the ` +
+    `baseline (${found.baseline}). The interval holds the truth on all days at once with 95 %, so you may look every day.`;
+}
 
 // --- people -----------------------------------------------------------------------------------
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dyclu.service.disk import archive
-from dyclu.service.disk.journal import JournalReader, Row, line_of
-from dyclu.service.engine.in_flight import decisions_changed_by
-from dyclu.service.engine.lines import About, DecisionBody, Line
+from dyclu.service.disk.journal import JournalReader, Row, by_slot, line_of
+from dyclu.service.engine.lines import About, DecisionBody, ExpiryBody, Line, RewardBody
 
 
 class History:
@@ -40,28 +39,34 @@ class History:
 
     def archived(self) -> Iterator[Line]:
         """Yield the archived lines in order."""
-        made: dict[int, About] = {}
+        made: dict[int, dict[int, About]] = {}
         for row in self._rows():
             line = line_of(*row)
-            if isinstance(line.body, DecisionBody):
-                made[line.seq] = About(line.user or "", line.body.x)
-            elif line.kind == "reward":
-                line = replace(line, about=made.get(line.of or 0))
-            if line.kind != "activation":
-                for seq in decisions_changed_by(line):
-                    made.pop(seq, None)
+            match line.body:
+                case DecisionBody() as body:
+                    slots = range(1, body.count + 1)
+                    user = line.user or ""
+                    made[line.seq] = {slot: About(user, body.slot(slot).x) for slot in slots}
+                case RewardBody(slot=slot):
+                    left = made.get(line.of or 0, {})
+                    line = replace(line, about=left.pop(slot, None))
+                    if not left:
+                        made.pop(line.of or 0, None)
+                case ExpiryBody(decisions=expired):
+                    for seq in expired:
+                        made.pop(seq, None)
             yield line
 
-    def outcomes(self) -> Iterator[tuple[Line, Line | None]]:
-        """Yield all decisions and events in order, with the reward of each decision if any."""
+    def outcomes(self) -> Iterator[tuple[Line, dict[int, Line]]]:
+        """Yield all decisions and events in order, with the rewards of each decision by slot."""
         with tempfile.TemporaryDirectory() as folder:
             rewards = _Rewards(Path(folder))
             rewards.fill(row for row in self._rows() if row[2] == "reward")
             for line in self.lines():
                 if line.kind == "decision":
-                    yield line, rewards.of(line.seq) or self._reader.reward_of(line.seq)
+                    yield line, rewards.of(line.seq) | self._reader.rewards_of(line.seq)
                 elif line.kind == "event":
-                    yield line, None
+                    yield line, {}
             rewards.close()
 
     def _rows(self) -> Iterator[Row]:
@@ -74,23 +79,24 @@ class _Rewards:
     def __init__(self, folder: Path) -> None:
         self._rows = sqlite3.connect(folder / "rewards.db", isolation_level=None)
         self._rows.execute("PRAGMA synchronous = OFF")
-        self._rows.execute("CREATE TABLE reward (of INTEGER PRIMARY KEY, seq, at, body)")
+        self._rows.execute("CREATE TABLE reward (of INTEGER, seq INTEGER, at, body)")
 
     def fill(self, rows: Iterator[Row]) -> None:
         """Add rewards."""
         self._rows.execute("BEGIN")
         self._rows.executemany(
-            "INSERT OR IGNORE INTO reward VALUES (?, ?, ?, ?)",
+            "INSERT INTO reward VALUES (?, ?, ?, ?)",
             ((of, seq, at, body) for seq, at, _, _, _, of, body in rows),
         )
+        self._rows.execute("CREATE INDEX reward_of ON reward (of)")
         self._rows.execute("COMMIT")
 
-    def of(self, seq: int) -> Line | None:
-        """Return the reward of a decision, if it is archived."""
+    def of(self, seq: int) -> dict[int, Line]:
+        """Return the rewards of a decision that are archived, by slot."""
         with closing(self._rows.execute("SELECT * FROM reward WHERE of = ?", (seq,))) as found:
-            row = found.fetchone()
-        return (
-            None if row is None else line_of(row[1], row[2], "reward", None, None, row[0], row[3])
+            rows = found.fetchall()
+        return by_slot(
+            line_of(line, at, "reward", None, None, of, body) for of, line, at, body in rows
         )
 
     def close(self) -> None:

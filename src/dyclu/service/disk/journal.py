@@ -18,7 +18,7 @@ import logging
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +27,13 @@ from dyclu.data import Features
 from dyclu.errors import FileError
 from dyclu.service.disk.named import check_features, noted_features
 from dyclu.service.disk.scrub import clear_gaps
-from dyclu.service.engine.lines import Line, about_decision, decode_body
+from dyclu.service.engine.lines import About, Line, RewardBody, contexts_of, decode_body
 
 LOG = logging.getLogger("dyclu.service")
 
-FORMAT = 2
-"""Version of the tables below. Version 1 had no bases; it is brought up to date when opened."""
+FORMAT = 3
+"""Version of the tables below. Version 1 had no bases, version 2 one reward per decision; both are
+brought up to date when they are opened."""
 
 PATIENCE = 5
 """Seconds for which a write waits for a lock that another process holds."""
@@ -46,7 +47,10 @@ CREATE TABLE IF NOT EXISTS journal (
   body TEXT NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS journal_ref ON journal (ref, kind) WHERE ref IS NOT NULL;
-CREATE UNIQUE INDEX IF NOT EXISTS journal_end ON journal (of) WHERE kind = 'reward';
+DROP INDEX IF EXISTS journal_end;
+CREATE UNIQUE INDEX IF NOT EXISTS journal_learnt
+  ON journal (of, ifnull(json_extract(body, '$.slot'), 1)) WHERE kind = 'reward';
+CREATE INDEX IF NOT EXISTS journal_arrived ON journal (of) WHERE kind = 'arrival';
 CREATE INDEX IF NOT EXISTS journal_activated ON journal (of) WHERE kind = 'activation';
 CREATE INDEX IF NOT EXISTS journal_user ON journal (user) WHERE user IS NOT NULL;
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -212,7 +216,9 @@ class Journal:
         }  # fmt: skip
         with self._transaction():
             self._writer.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
-            self._writer.execute("UPDATE meta SET value = 2 WHERE name = 'format' AND value = '1'")
+            self._writer.execute(
+                "UPDATE meta SET value = ? WHERE name = 'format' AND value IN ('1', '2')", (FORMAT,)
+            )
             # Parts that a process had stored when it was killed.
             self._writer.execute(f"DELETE FROM base WHERE generation != ({_GENERATION})")
 
@@ -260,7 +266,7 @@ class Journal:
             # Each kind has its own index; one statement for both would scan every line.
             ended = sum(
                 self._writer.execute(_ERASE.format(kind=kind), (user,)).rowcount
-                for kind in ("reward", "activation")
+                for kind in ("reward", "arrival", "activation")
             )
             own = self._writer.execute("DELETE FROM journal WHERE user = ?", (user,)).rowcount
             epoch = self._begin_epoch(first)
@@ -555,6 +561,17 @@ class JournalReader:
         )
         return [seq for (seq,) in rows]
 
+    def owners(self, after: int, upto: int, *, most: int = CHUNK) -> list[tuple[int, int]]:
+        """Return the numbers of the first lines after `after`, and whom each is kept for.
+
+        What has arrived is kept for its decision, every other line for itself.
+        """
+        return self._connection.execute(
+            "SELECT seq, CASE kind WHEN 'arrival' THEN of ELSE seq END FROM journal "
+            "WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
+            (after, upto, most),
+        ).fetchall()
+
     def after(self, seq: int, *, upto: int | None = None) -> Iterator[Line]:
         """Yield the lines after number `seq` in order, up to and including `upto`."""
         while lines := self.chunk(seq, upto=upto):
@@ -584,9 +601,20 @@ class JournalReader:
         rows = self._connection.execute(_ROW + chosen, (json.dumps(list(seqs)),)).fetchall()
         return {row[0]: line_of(*row) for row in rows}
 
-    def reward_of(self, seq: int) -> Line | None:
-        """Return the reward of the decision with this number."""
-        return self._one("of = ? AND kind = 'reward'", seq)
+    def rewards_of(self, seq: int) -> dict[int, Line]:
+        """Return the rewards of the decision with this number, by slot."""
+        rows = self._connection.execute(f"{_ROW}of = ? AND kind = 'reward'", (seq,)).fetchall()
+        return by_slot(line_of(*row) for row in rows)
+
+    def arrivals(self, seqs: Sequence[int]) -> dict[int, list[Line]]:
+        """Return what has arrived for the decisions with these numbers, in order."""
+        if not seqs:
+            return {}
+        chosen = "of IN (SELECT value FROM json_each(?)) AND kind = 'arrival' ORDER BY seq"
+        found: dict[int, list[Line]] = {}
+        for row in self._connection.execute(_ROW + chosen, (json.dumps(list(seqs)),)).fetchall():
+            found.setdefault(row[5], []).append(line_of(*row))
+        return found
 
     def _one(self, where: str, *values: object) -> Line | None:
         """Return a line that is not a reward, or a reward without what it is about."""
@@ -614,8 +642,16 @@ def line_of(
     decision: str | None = None,
 ) -> Line:
     """Return the line of a row, joined with user and body of the decision if it is a reward."""
-    about = None if decision is None else about_decision(whose or "", decision)
-    return Line(seq, at, kind, ref, user, of, decode_body(body), about)
+    told = decode_body(body)
+    about = None
+    if decision is not None and isinstance(told, RewardBody):
+        about = About(whose or "", contexts_of(decision)[told.slot - 1])
+    return Line(seq, at, kind, ref, user, of, told, about)
+
+
+def by_slot(rewards: Iterable[Line]) -> dict[int, Line]:
+    """Return rewards of one decision by their slots."""
+    return {line.body.slot: line for line in rewards if isinstance(line.body, RewardBody)}
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -14,8 +14,8 @@ COMPUTES = ("numpy", "scipy", "numba")
 """Libraries that policies compute with."""
 
 SOURCES = (
-    "*.py", "core/**/*.py", "kernels/**/*.py", "policies/**/*.py",
-    "service/*.py", "service/engine/**/*.py",
+    "*.py", "core/**/*.py", "kernels/**/*.py", "policies/**/*.py", "data/**/*.py",
+    "evaluate/**/*.py", "service/*.py", "service/engine/**/*.py",
 )  # fmt: skip
 """Files that the contents of a snapshot depend on: policies, states, and all that they import."""
 

@@ -44,12 +44,15 @@ def pending_at(folder: Path) -> NDArray[Any]:
 
 
 def drop(journal: Journal, reader: JournalReader, pending: NDArray[Any]) -> Iterator[bases.Write]:
-    """Yield the writes that delete lines that the base stands for, except `pending` decisions."""
+    """Yield the writes that delete lines that the base stands for.
+
+    `pending` decisions stay, with what has arrived for them.
+    """
     upto, after = reader.facts().base, 0
-    while numbers := reader.numbers(after, upto, most=DROPPED_AT_ONCE):
-        there = np.array(numbers)
-        yield partial(journal.drop_lines, there[~_among(pending, there)].tolist())
-        after = numbers[-1]
+    while lines := reader.owners(after, upto, most=DROPPED_AT_ONCE):
+        numbers, owners = np.array(lines).T
+        yield partial(journal.drop_lines, numbers[~_among(pending, owners)].tolist())
+        after = lines[-1][0]
     yield partial(journal.note_dropped, upto)
 
 

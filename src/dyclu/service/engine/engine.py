@@ -17,16 +17,17 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import UNSET
 
 from dyclu.service import schema
-from dyclu.service.engine import checks
-from dyclu.service.engine.choice import Draw, choose, ranking
+from dyclu.service.engine import checks, settling
+from dyclu.service.engine.checks import Given
 from dyclu.service.engine.clock import SteadyWallClock
 from dyclu.service.engine.deadlines import Deadlines
+from dyclu.service.engine.deciding import Deciding
 from dyclu.service.engine.in_flight import LinesInFlight, MustWait, decisions_changed_by
-from dyclu.service.engine.inspect import model_of
 from dyclu.service.engine.lines import (
     MICRO,
     About,
     ActivationBody,
+    ArrivalBody,
     DecisionBody,
     ErasureBody,
     EventBody,
@@ -35,12 +36,11 @@ from dyclu.service.engine.lines import (
     Line,
     RewardBody,
 )
-from dyclu.service.engine.reasons import Reasons, explained
-from dyclu.service.engine.state import State
+from dyclu.service.engine.reasons import Reasons
+from dyclu.service.engine.state import State, open_slots
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import DecisionRequest, Observation
 from dyclu.service.settings import TenantSettings
-from dyclu.validation import FloatArray
 
 __all__ = ["Engine", "MustWait", "OldLines", "Reply"]
 
@@ -57,8 +57,12 @@ class OldLines(Protocol):
         """Return the decision or event with this id."""
         ...
 
-    def reward_of(self, seq: int) -> Line | None:
-        """Return the reward of the decision with this number."""
+    def rewards_of(self, seq: int) -> dict[int, Line]:
+        """Return the rewards of the decision with this number, by slot."""
+        ...
+
+    def arrivals(self, seqs: Sequence[int]) -> dict[int, list[Line]]:
+        """Return what has arrived for the decisions with these numbers, in order."""
         ...
 
     def decisions(self, seqs: Sequence[int]) -> dict[int, Line]:
@@ -72,10 +76,10 @@ class OldLines(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[A]):
-    """An answer, and the line that must be on disk before the answer is sent."""
+    """An answer, and the lines that must be on disk before the answer is sent."""
 
     answer: A
-    line: Line | None = None
+    lines: tuple[Line, ...] = ()
 
 
 class Engine:
@@ -139,38 +143,100 @@ class Engine:
             return Reply(checks.repeated_decision(known, request.user))
         at = self._now()
         id = self._new_id(at) if request.decision_id is UNSET else request.decision_id
-        body = self._decision(request, arms, chosen, id, order, reasons)
+        until = self._wall() + self._wait()
+        body = Deciding(self.state, self._rules, self._secret).body(
+            request, arms, chosen, id, order, until, reasons
+        )
         line = self._in_flight.add(at, body, ref=id, user=request.user)
-        return Reply(checks.decision_answer(line), line)
+        return Reply(checks.decision_answer(line), (line,))
 
-    def reward(self, id: str, value: float) -> Reply[schema.Rewarded]:
-        """Accept a decision's reward once; the first value is kept."""
-        checks.check_reward(value, "value", self._rules.limits)
+    def reward(self, id: str, given: Given) -> Reply[schema.Rewarded]:
+        """Accept rewards of a decision, each once; all of them, or none."""
         made = self._find_decision(id)
-        if made.seq not in self.state.pending:
-            return Reply(checks.repeated_reward(id, self._old_lines.reward_of(made.seq), value))
+        body = made.body
+        assert isinstance(body, DecisionBody)
+        given.check(id, body.count, self._rules.limits)
+        # What is refused must leave nothing behind, so everything is checked before any line.
+        new = self._unknown_arrivals(made, given) if body.settles else self._unknown(made, given)
+        if not new:
+            return Reply(given.answer(id, repeated=True))
         at = self._check_in_time(id, made.seq)
         if not self.state.pending.get(made.seq, "active"):
             raise Refusal(
                 409, "inactive", f"decision {id} is not active; activate it before its reward"
             )
-        line = self._in_flight.add(at, RewardBody(value), of=made.seq, about=about(made))
-        return Reply(schema.Rewarded(id, value, repeated=False), line)
+        lines = [self._reward_line(at, made, given, slot) for slot in new]
+        return Reply(given.answer(id, repeated=False), tuple(lines))
+
+    def _reward_line(self, at: int, made: Line, given: Given, slot: int) -> Line:
+        value = given.values[slot]
+        if made.body.settles:  # type: ignore[union-attr]
+            ref = settling.name_of(made.seq, slot, self._named(given))
+            return self._in_flight.add(at, ArrivalBody(value, slot), ref=ref, of=made.seq)
+        body = RewardBody(value, slot=slot)
+        return self._in_flight.add(at, body, of=made.seq, about=about(made, slot))
+
+    def _unknown(self, made: Line, given: Given) -> list[int]:
+        """Return the slots whose reward is new; refuse another value than the one that is known."""
+        row = self.state.pending.row(made.seq)
+        waiting = set() if row is None else set(open_slots(row["open"]))
+        ended = [slot for slot in given.values if slot not in waiting]
+        known = self._old_lines.rewards_of(made.seq) if ended else {}
+        for slot in ended:
+            line, value = known.get(slot), given.values[slot]
+            checks.check_repeated(made.ref or "", line, value, given.field(slot))
+        return [slot for slot in given.values if slot in waiting]
+
+    def _unknown_arrivals(self, made: Line, given: Given) -> list[int]:
+        """Return the slots for which this is new, of a decision that settles later."""
+        named, waits = self._named(given), made.seq in self.state.pending
+        known: dict[int, Line] = {}
+        if named is None:
+            arrived = self._old_lines.arrivals([made.seq]).get(made.seq, [])
+            known = settling.first_by_slot(arrived) or (
+                {} if waits else self._old_lines.rewards_of(made.seq)
+            )
+        new = []
+        for slot, value in given.values.items():
+            ref = settling.name_of(made.seq, slot, named)
+            line = known.get(slot) if named is None else self._old_lines.find(ref, "arrival")
+            if line is None and waits:
+                new.append(slot)
+            elif named is None or line is None:
+                checks.check_repeated(made.ref or "", line, value, given.field(slot))
+            else:
+                checks.check_same_arrival(line, made.seq, value)
+        return new
+
+    def _named(self, given: Given) -> str | None:
+        """Return the name of a reward if a slot may get several; None if the first counts."""
+        if self._rules.reward == "first":
+            return None
+        if given.reward_id is None:
+            raise Refusal(
+                422,
+                "missing",
+                f'with reward = "{self._rules.reward}" each reward needs its own reward_id, so '
+                "that it can be sent again without counting twice",
+                field="reward_id",
+            )
+        return given.reward_id
 
     def activate(self, id: str) -> Reply[schema.Activated]:
         """Activate a decision that was made inactive; its time to be rewarded starts now."""
         seq, pending = self._find_decision(id).seq, self.state.pending
         if seq not in pending:
-            reward = self._old_lines.reward_of(seq)
-            if reward is None or checks.given_reward(reward) is None:
+            rewards = self._old_lines.rewards_of(seq).values()
+            given = [line for line in rewards if checks.given_reward(line) is not None]
+            if not given:
                 raise checks.too_late(id)
-            return Reply(schema.Activated(id, reward.at / MICRO))
+            return Reply(schema.Activated(id, given[0].at / MICRO))
         at = self._check_in_time(id, seq)
         if pending.get(seq, "active"):
             return Reply(schema.Activated(id, pending.get(seq, "until") / MICRO))
         until = self._wall() + self._wait()
         line = self._in_flight.add(at, ActivationBody(until), of=seq)
-        return Reply(schema.Activated(id, until / MICRO), line)
+        return Reply(schema.Activated(id, until / MICRO), (line,))
 
     def observe(self, observation: Observation) -> Reply[schema.Observed]:
         """Accept an observation from another source, once per event id."""
@@ -190,20 +256,37 @@ class Engine:
             None if observation.propensity is UNSET else observation.propensity,
         )
         line = self._in_flight.add(at, body, ref=id, user=observation.user)
-        return Reply(schema.Observed(id, repeated=False), line)
+        return Reply(schema.Observed(id, repeated=False), (line,))
 
     def expire(self) -> list[Line]:
-        """Return lines that end overdue decisions: with the default reward if there is one."""
-        now, default = self._now(), self._rules.default_reward
+        """Return lines that end overdue decisions, in the order in which their times ended.
+
+        Slots of a decision that settles get what has arrived for them, all others the default
+        reward; without any, they expire.
+        """
+        now, default, pending = self._now(), self._rules.default_reward, self.state.pending
         late = self._overdue()
-        learns = [] if default is None else self._active(late)
-        lines = [
-            self._in_flight.add(
-                now, RewardBody(default or 0.0, default=True), of=made.seq, about=about(made)
-            )
-            for made in learns
+        rows = {seq: row for seq in late if (row := pending.row(seq)) is not None}
+        learns = [
+            seq
+            for seq, row in rows.items()
+            if row["active"] and (default is not None or row["settles"])
         ]
-        if rest := sorted(set(late) - {made.seq for made in learns}):
+        arrived = self._old_lines.arrivals([seq for seq in learns if rows[seq]["settles"]])
+        made = self._old_lines.decisions(learns)
+        lines: list[Line] = []
+        ended: set[int] = set()
+        for seq in (seq for seq in learns if seq in made):
+            values = settling.settled(arrived.get(seq, []), self._rules.reward)
+            waiting = open_slots(rows[seq]["open"])
+            for slot in waiting:
+                if (value := values.get(slot, default)) is not None:
+                    body = RewardBody(value, default=slot not in values, slot=slot)
+                    what = about(made[seq], slot)
+                    lines.append(self._in_flight.add(now, body, of=seq, about=what))
+            if default is not None or values.keys() >= set(waiting):
+                ended.add(seq)
+        if rest := sorted(set(late) - ended):
             lines.append(self._in_flight.add(now, ExpiryBody(rest)))
         return lines
 
@@ -217,11 +300,6 @@ class Engine:
         return [
             seq for seq in late if seq in made and not self._in_flight.erases(made[seq].user or "")
         ]
-
-    def _active(self, seqs: Sequence[int]) -> list[Line]:
-        """Return the lines of those decisions that are active."""
-        made = self._old_lines.decisions([s for s in seqs if self.state.pending.get(s, "active")])
-        return [made[seq] for seq in seqs if seq in made]
 
     def evict(self) -> list[Line]:
         """Return lines that push out users beyond `max_users`, those seen longest ago."""
@@ -273,7 +351,8 @@ class Engine:
                 self._deadlines.grant(line.of or 0, self._wait())
             case RewardBody() | ExpiryBody():
                 for seq in decisions_changed_by(line):
-                    self._deadlines.drop(seq)
+                    if seq not in self.state.pending:
+                        self._deadlines.drop(seq)
 
     def left_out(self, lines: Sequence[Line]) -> None:
         """Drop lines that the journal left out; when repeated, their ids are looked up."""
@@ -362,47 +441,7 @@ class Engine:
                 retry_after=5,
             )
 
-    # --- decisions and times -----------------------------------------------------------------
-
-    def _decision(
-        self,
-        request: DecisionRequest,
-        arms: FloatArray,
-        chosen: int | None,
-        id: str,
-        order: Sequence[int] | None,
-        reasons: Reasons | None,
-    ) -> DecisionBody:
-        policy, rules, user = self.state.policy, self._rules, request.user
-        # In shadow mode no arm is drawn at random: the caller chose, with unknown propensity.
-        draw = Draw.of(id, secret=self._secret) if chosen is None and rules.epsilon else None
-        best = choose(policy, user, arms, epsilon=rules.epsilon, draw=draw)
-        taken = best.arm if chosen is None else chosen
-        counters = self.state.users.get(user)
-        if request.rank is True:
-            order = list(ranking(policy, user, arms)) if order is None else order
-            # Rewards learnt since `order` was computed may have put another arm first.
-            order = order if draw else [best.arm, *(i for i in order if i != best.arm)]
-        why = None
-        if request.explain is True:
-            ids, epsilon = [arm.id for arm in request.arms], rules.epsilon if draw else 0.0
-            why = explained(policy, user, arms, ids, best.arm, epsilon=epsilon, reasons=reasons)
-        return DecisionBody(
-            arm=request.arms[taken].id,
-            x=arms[taken].tolist(),
-            mean=best.mean,
-            width=best.width,
-            version=self.state.total.version,
-            until=self._wall() + self._wait(),
-            offered=len(arms),
-            propensity=best.propensity if chosen is None else None,
-            model=None if counters is None else model_of(policy, user, counters.segment),
-            active=request.active is not False,
-            rank=None if order is None else [request.arms[index].id for index in order],
-            own=None if chosen is None else request.arms[best.arm].id,
-            arms=request.arms if rules.log_arms else None,
-            why=why,
-        )
+    # --- times -------------------------------------------------------------------------------
 
     def _wait(self) -> int:
         return round(self._rules.reward_wait * MICRO)
@@ -413,7 +452,7 @@ class Engine:
         return self._at
 
 
-def about(made: Line) -> About:
-    """Return what rewards of a decision are about."""
+def about(made: Line, slot: int) -> About:
+    """Return what the reward of a slot of a decision is about."""
     assert isinstance(made.body, DecisionBody)
-    return About(made.user or "", made.body.x)
+    return About(made.user or "", made.body.slot(slot).x)

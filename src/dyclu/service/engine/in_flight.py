@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from dyclu.service.engine.lines import (
     About,
     ActivationBody,
+    ArrivalBody,
     Body,
     DecisionBody,
     ExpiryBody,
@@ -48,7 +51,7 @@ class LinesInFlight:
         self.decisions = 0
         self.taken_ids: set[tuple[str, str]] = set()
         self._ids: set[tuple[str, str]] = set()
-        self._decisions_changed: set[int] = set()
+        self._decisions_changed: Counter[int] = Counter()
         self._users_erased: set[str] = set()
 
     def add(
@@ -72,7 +75,10 @@ class LinesInFlight:
 
     def remove(self, line: Line) -> None:
         """Remove a line that is on disk."""
-        self._decisions_changed.difference_update(decisions_changed_by(line))
+        for seq in decisions_changed_by(line):
+            self._decisions_changed[seq] -= 1
+            if self._decisions_changed[seq] <= 0:
+                del self._decisions_changed[seq]
         if line.ref is not None:
             self._ids.discard((line.ref, line.kind))
         self.decisions -= isinstance(line.body, DecisionBody)
@@ -90,7 +96,8 @@ class LinesInFlight:
     def reject(self, line: Line) -> None:
         """Remove a line that the journal left out: its id is in use, or its decision has ended."""
         self.remove(line)
-        if line.ref is not None:
+        # Names of arrivals are always looked up.
+        if line.ref is not None and not isinstance(line.body, ArrivalBody):
             self.taken_ids.add((line.ref, line.kind))
 
     def check_id(self, id: str, kind: str) -> None:
@@ -129,7 +136,7 @@ class LinesInFlight:
 def decisions_changed_by(line: Line) -> list[int]:
     """Return the numbers of the decisions that a line rewards, activates or expires."""
     match line.body:
-        case RewardBody() | ActivationBody():
+        case RewardBody() | ArrivalBody() | ActivationBody():
             return [line.of or 0]
         case ExpiryBody(decisions=decisions):
             return decisions

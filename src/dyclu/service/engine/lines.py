@@ -6,7 +6,7 @@ they are read back as exactly the same doubles.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -17,11 +17,30 @@ MICRO = 1_000_000
 """Microseconds per second. Times are whole microseconds since 1970, so that sums are exact."""
 
 
+Group = Literal["treated", "control"]
+"""Groups of users: served by the policy, or by the baseline that it is compared with."""
+
+
+class SlotBody(Struct, frozen=True, omit_defaults=True):
+    """The arm of another slot than the first; fields as in `DecisionBody`."""
+
+    arm: str
+    x: list[float]
+    mean: float
+    width: float
+    propensity: float | None = None
+    own: str | None = None
+
+
 class DecisionBody(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="decision"):
     """An arm was chosen; `x` is its context, and a reward is accepted until time `until`.
 
     `version` rewards had been learnt, and `offered` arms could be chosen. In shadow mode `arm` is
     the caller's choice and `own` is the policy's.
+
+    All this is about the first slot; `slots` are the others, None if the caller asked for an arm
+    alone. If it `settles`, rewards that arrive are learnt when the decision's time is over. `group`
+    is that of the user, None if nothing is compared.
     """
 
     arm: str
@@ -37,14 +56,43 @@ class DecisionBody(Struct, frozen=True, omit_defaults=True, tag_field="kind", ta
     rank: list[str] | None = None
     own: str | None = None
     arms: list[Arm] | None = None
+    slots: list[SlotBody] | None = None
+    settles: bool = False
+    group: Group | None = None
     why: Why | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of slots."""
+        return 1 + len(self.slots or ())
+
+    @property
+    def all_slots(self) -> list[SlotBody]:
+        """Arms and contexts of all slots, the first included."""
+        first = SlotBody(self.arm, self.x, self.mean, self.width, self.propensity, self.own)
+        return [first, *(self.slots or ())]
+
+    def slot(self, number: int) -> SlotBody:
+        """Return arm and context of a slot, from 1."""
+        return self.all_slots[number - 1]
 
 
 class RewardBody(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="reward"):
-    """A decision's reward; `default` if none came in time and the default reward was learnt."""
+    """The reward of a slot of a decision, which is learnt now, once.
+
+    `default` if none came in time and the default reward was learnt.
+    """
 
     value: float
     default: bool = False
+    slot: int = 1
+
+
+class ArrivalBody(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="arrival"):
+    """A reward has arrived; it is learnt, in a line of its own, when the decision settles."""
+
+    value: float
+    slot: int = 1
 
 
 class ActivationBody(Struct, frozen=True, tag_field="kind", tag="activation"):
@@ -80,12 +128,19 @@ class EvictionBody(Struct, frozen=True, tag_field="kind", tag="eviction"):
 
 
 Body: TypeAlias = (
-    DecisionBody | RewardBody | ActivationBody | ExpiryBody | EventBody | ErasureBody | EvictionBody
+    DecisionBody
+    | RewardBody
+    | ArrivalBody
+    | ActivationBody
+    | ExpiryBody
+    | EventBody
+    | ErasureBody
+    | EvictionBody
 )
 
 
 class About(Struct, frozen=True):
-    """What a reward is about: user and context of its decision."""
+    """What a reward is about: user and context of its slot of the decision."""
 
     user: str
     x: list[float]
@@ -103,11 +158,11 @@ class Line(Struct, frozen=True, array_like=True):
     kind : str
         Kind of its body.
     ref : str or None
-        `decision_id` of a decision, `event_id` of an event.
+        `decision_id` of a decision, `event_id` of an event; of an arrival, a name of it.
     user : str or None
         User of the decision, event or eviction.
     of : int or None
-        Number of the decision that a reward or an activation belongs to.
+        Number of the decision that a reward, arrival or activation belongs to.
     body : Body
         What happened.
     about : About or None
@@ -119,7 +174,7 @@ class Line(Struct, frozen=True, array_like=True):
     >>> encode(line)
     b'[7,0,"reward",null,null,3,{"kind":"reward","value":0.1}]'
     >>> decode_body('{"kind":"reward","value":0.1}')
-    RewardBody(value=0.1, default=False)
+    RewardBody(value=0.1, default=False, slot=1)
     """
 
     seq: int
@@ -147,9 +202,10 @@ def make_line(
 
 
 class _Context(Struct):
-    """The part of a decision's body that a reward needs."""
+    """The part of a decision's body, or of one of its slots, that a reward needs."""
 
     x: list[float]
+    slots: list[_Context] | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -162,6 +218,7 @@ def encode(line: Line) -> bytes:
     return _encode((line.seq, line.at, line.kind, line.ref, line.user, line.of, line.body))
 
 
-def about_decision(user: str, body: str) -> About:
-    """Return what rewards of a decision are about, from the user and body of its line."""
-    return About(user, _decode_context(body).x)
+def contexts_of(body: str) -> list[list[float]]:
+    """Return the context of each slot, from the body of a decision's line."""
+    found = _decode_context(body)
+    return [found.x, *(one.x for one in found.slots or ())]

@@ -21,9 +21,11 @@ from dyclu.errors import DycluError
 from dyclu.policy import Outcome, Policy
 from dyclu.service.engine.activity import CHANGES, DECISIONS, REWARD_SUM, REWARDS, Ring
 from dyclu.service.engine.inspect import announced
+from dyclu.service.engine.lift import NO_GROUP, LiftSums, bucket_of, group_number
 from dyclu.service.engine.lines import (
     MICRO,
     ActivationBody,
+    ArrivalBody,
     DecisionBody,
     ErasureBody,
     EventBody,
@@ -43,6 +45,9 @@ CHANGES_KEPT = 10_000
 PENDING = ("seq", "until", "wait", "active")
 """Columns of the table of pending decisions."""
 
+LATER = {"open": 1, "settles": 0, "group": NO_GROUP, "bucket": 0}
+"""More columns, with their values for decisions of states that were written without them."""
+
 UNLEARNABLE = (DycluError, ArithmeticError, np.linalg.LinAlgError)
 """Errors that the same reward would raise again. Others, such as lack of memory, may not recur."""
 
@@ -50,9 +55,28 @@ UNLEARNABLE = (DycluError, ArithmeticError, np.linalg.LinAlgError)
 def pending_table() -> WaitingTable:
     """Return a table of decisions that may be rewarded for `wait` from now, that is `until` then.
 
-    Id, user and context of a decision are in its line.
+    Id, user and context of a decision are in its line. Bit s - 1 of `open` says that slot s has no
+    reward yet. `group` and `bucket` are those of the user, for the lift (`lift`).
     """
-    return WaitingTable("until", until=np.int64, wait=np.int64, active=np.bool_)
+    return WaitingTable(
+        "until",
+        until=np.int64,
+        wait=np.int64,
+        active=np.bool_,
+        open=np.uint32,
+        settles=np.bool_,
+        group=np.uint8,
+        bucket=np.uint16,
+    )
+
+
+def open_slots(mask: int) -> list[int]:
+    """Return the slots, from 1, that have no reward yet.
+
+    >>> open_slots(0b101)
+    [1, 3]
+    """
+    return [slot + 1 for slot in range(mask.bit_length()) if mask >> slot & 1]
 
 
 class UserCounters(Struct, gc=False):
@@ -87,7 +111,10 @@ class ChangeEntry(Struct, frozen=True, gc=False):
 
 
 class Counters(Struct):
-    """What is counted over all users; `seq` and `at` are those of the last line."""
+    """What is counted over all users; `seq` and `at` are those of the last line.
+
+    `zeros` are rewards of 0 that callers sent, `lost` slots whose time ended without any reward.
+    """
 
     seq: int = 0
     at: int = 0
@@ -100,6 +127,8 @@ class Counters(Struct):
     agreed: int = 0
     unlearnt: int = 0
     evicted: int = 0
+    zeros: int = 0
+    lost: int = 0
 
 
 class State:
@@ -119,6 +148,8 @@ class State:
         Counters over all users.
     seconds, minutes : Ring
         Activity per second and per minute.
+    lift : LiftSums
+        Rewards of the users whom the policy serves, and of the control group.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -129,6 +160,7 @@ class State:
         self.total = Counters()
         self.seconds = Ring(span=MICRO, length=600)
         self.minutes = Ring(span=60 * MICRO, length=1440)
+        self.lift = LiftSums()
 
     def apply_all(self, lines: Iterable[Line]) -> State:
         """Apply lines in order; return self."""
@@ -151,10 +183,11 @@ class State:
                 self._activated(line, activation)
             case ExpiryBody(decisions=expired):
                 for seq in expired:
-                    self.pending.remove(seq)
+                    self._expired(line.at, seq)
             case EvictionBody():
                 self._evict(line.user or "")
-            case ErasureBody():
+            case ErasureBody() | ArrivalBody():
+                # What has arrived stays on the disk until the decision settles.
                 pass
         self.total.seq, self.total.at = line.seq, line.at
 
@@ -190,29 +223,64 @@ class State:
         return counters
 
     def _decided(self, line: Line, decision: DecisionBody) -> None:
-        until = decision.until
-        self.pending.add(line.seq, until=until, wait=until - line.at, active=decision.active)
-        counters = self._counters(line.user or "", line.seq)
+        until, user = decision.until, line.user or ""
+        group, bucket = group_number(decision.group), bucket_of(user)
+        self.pending.add(
+            line.seq,
+            until=until,
+            wait=until - line.at,
+            active=decision.active,
+            open=(1 << decision.count) - 1,
+            settles=decision.settles,
+            group=group,
+            bucket=bucket,
+        )
+        if decision.active and not decision.settles:
+            self.lift.add(line.at, group, bucket, decisions=1)
+        counters = self._counters(user, line.seq)
         counters.decisions += 1
         counters.last = line.at
         self.total.decisions += 1
         if decision.own is not None:
-            self.total.shadowed += 1
-            self.total.agreed += decision.own == decision.arm
+            self.total.shadowed += decision.count
+            self.total.agreed += sum(one.own == one.arm for one in decision.all_slots)
         self._count(line.at, DECISIONS, 1)
 
     def _rewarded(self, line: Line, reward: RewardBody) -> None:
-        if not self.pending.remove(line.of or 0):
+        seq, bit = line.of or 0, 1 << reward.slot - 1
+        row = self.pending.row(seq)
+        if row is None or not row["open"] & bit:
             return
         if line.about is None:
             raise RuntimeError(f"line {line.seq} rewards a pending decision that has no line")
+        left = row["open"] & ~bit
+        if left:
+            self.pending.put(seq, open=left)
+        else:
+            self.pending.remove(seq)
         self.total.defaults += reward.default
+        self.total.zeros += reward.value == 0 and not reward.default
+        # A decision that settles is counted when it ends, with all that it earned.
+        ended = 1 if row["settles"] and not left else 0
+        self.lift.add(line.at, row["group"], row["bucket"], decisions=ended, reward=reward.value)
         self._learn(line, line.about.user, np.array(line.about.x), reward.value)
 
     def _activated(self, line: Line, activation: ActivationBody) -> None:
-        if (seq := line.of or 0) in self.pending:
+        row = self.pending.row(seq := line.of or 0)
+        if row is not None:
             until = activation.until
             self.pending.put(seq, active=True, until=until, wait=until - line.at)
+            if not row["settles"]:
+                self.lift.add(line.at, row["group"], row["bucket"], decisions=1)
+
+    def _expired(self, at: int, seq: int) -> None:
+        row = self.pending.row(seq)
+        if row is None:
+            return
+        self.pending.remove(seq)
+        if row["active"]:
+            self.total.lost += row["open"].bit_count()
+            self.lift.add(at, row["group"], row["bucket"], decisions=row["settles"])
 
     def _learn(self, line: Line, user: str, x: FloatArray, value: float) -> None:
         try:
@@ -261,8 +329,10 @@ class State:
             "segments": [one.segment for one in counted],
             "changes": [astuple(one) for one in self.changes],
         }
+        compared, sums = self.lift.dump()
+        state |= compared
         arrays = {
-            **{f"pending_{name}": self.pending.column(name) for name in PENDING},
+            **{f"pending_{name}": self.pending.column(name) for name in (*PENDING, *LATER)},
             "decisions": np.array([one.decisions for one in counted], dtype=np.int64),
             "rewards": np.array([one.rewards for one in counted], dtype=np.int64),
             "totals": np.array([one.total for one in counted], dtype=np.float64),
@@ -273,6 +343,7 @@ class State:
             "seconds_sums": self.seconds.sums,
             "minutes": self.minutes.period,
             "minutes_sums": self.minutes.sums,
+            **sums,
         }
         return state, arrays
 
@@ -283,7 +354,11 @@ class State:
         """Return the state that `dump` was called on."""
         self = cls(policy)
         self.total = Counters(**state["total"])
-        self.pending.fill(**{name: arrays[f"pending_{name}"] for name in PENDING})
+        pending = {name: arrays[f"pending_{name}"] for name in PENDING}
+        for name, value in LATER.items():
+            column = arrays.get(f"pending_{name}")
+            pending[name] = np.full(len(pending["seq"]), value) if column is None else column
+        self.pending.fill(**pending)
         columns = ("decisions", "rewards", "totals", "last", "first", "since")
         counted = zip(*(arrays[name].tolist() for name in columns), state["segments"], strict=True)
         self.users.update(
@@ -292,4 +367,5 @@ class State:
         self.changes.extend(ChangeEntry(*one) for one in state["changes"])
         self.seconds.period, self.seconds.sums = arrays["seconds"], arrays["seconds_sums"]
         self.minutes.period, self.minutes.sums = arrays["minutes"], arrays["minutes_sums"]
+        self.lift = LiftSums.restored(state, arrays)
         return self

@@ -111,6 +111,14 @@ class WaitingTable:
         block, row = found
         return int(block.columns[name][row])
 
+    def row(self, seq: int) -> dict[str, int] | None:
+        """Return all values of a row; None if it is not there."""
+        found = self._find(seq)
+        if found is None:
+            return None
+        block, row = found
+        return {name: int(column[row]) for name, column in block.columns.items()}
+
     def put(self, seq: int, **values: int) -> None:
         """Change values of a row that is there."""
         found = self._find(seq)

@@ -25,7 +25,7 @@ LINGER = 2.0
 
 T = TypeVar("T")
 
-_PLACE = re.compile(r" - at `\$\.?(.*)`\Z", re.DOTALL)
+_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`\Z", re.DOTALL)
 _UNKNOWN = re.compile(r"(?:unknown|required) field `([^`]*)`")
 
 
@@ -161,8 +161,8 @@ class Reader:
     Examples
     --------
     >>> from dyclu.service.schema import RewardRequest
-    >>> Reader(RewardRequest).read(b'{"value": 1}')
-    RewardRequest(value=1.0)
+    >>> Reader(RewardRequest).read(b'{"value": 1}').value
+    1.0
     >>> try:
     ...     Reader(RewardRequest).read(b'{"value": "high"}')
     ... except Refusal as refusal:

@@ -111,12 +111,12 @@ async def _decide_batch(asked: Asked) -> schema.DecisionResults:
 
 
 def _reward(asked: Asked) -> Awaitable[schema.Rewarded]:
-    return asked.tenant.reward(asked.id("id"), asked.body.value)
+    return asked.tenant.reward(asked.id("id"), asked.body)
 
 
 async def _reward_batch(asked: Asked) -> schema.RewardResults:
     given = _bounded(asked, asked.body.rewards, "rewards")
-    jobs = (asked.tenant.reward(one.decision_id, one.value) for one in given)
+    jobs = (asked.tenant.reward(one.decision_id, one) for one in given)
     return schema.RewardResults([_or_failed(one) for one in await all_settled(jobs)])
 
 
@@ -157,6 +157,10 @@ async def _policy(asked: Asked) -> schema.PolicyView:
 
 async def _activity(asked: Asked) -> schema.Activity:
     return asked.window.activity()
+
+
+async def _lift(asked: Asked) -> schema.LiftView:
+    return asked.window.lift()
 
 
 async def all_settled(jobs: Iterable[Coroutine[Any, Any, A]]) -> list[A | Refusal]:
@@ -234,7 +238,7 @@ CALLS = (
         takes=schema.RewardRequest,
         gives=schema.Rewarded,
         refuses=(404, 409, 410),
-        summary="Send the reward of a decision, now or days later; the first value is kept.",
+        summary="Send the reward of a decision or of its slots, now or days later.",
     ),
     Call(
         name="activate",
@@ -326,5 +330,13 @@ CALLS = (
         answer=_activity,
         gives=schema.Activity,
         summary="Show how many decisions, rewards and changes there were, and when.",
+    ),
+    Call(
+        name="lift",
+        method="GET",
+        path="/v1/lift",
+        answer=_lift,
+        gives=schema.LiftView,
+        summary="Compare the policy with the control group, per day and in all.",
     ),
 )

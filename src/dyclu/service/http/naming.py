@@ -107,7 +107,14 @@ def _names_of(names: Sequence[str], arms: Sequence[Row]) -> Reasons:
 
 def _request(asked: NamedDecisionRequest, arms: list[Arm]) -> DecisionRequest:
     return DecisionRequest(
-        asked.user, arms, asked.decision_id, asked.active, asked.rank, asked.chosen, asked.explain
+        asked.user,
+        arms,
+        asked.decision_id,
+        asked.active,
+        asked.rank,
+        asked.chosen,
+        asked.slots,
+        asked.explain,
     )
 
 

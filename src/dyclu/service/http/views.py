@@ -13,8 +13,10 @@ import numpy as np
 
 from dyclu.policy import SegmentSummary
 from dyclu.service.engine import inspect
+from dyclu.service.engine.advice import missing_zeros
 from dyclu.service.engine.lines import MICRO
 from dyclu.service.engine.state import CHANGES_KEPT, ChangeEntry, UserCounters
+from dyclu.service.http.lifts import lift_view
 from dyclu.service.http.words import mean_rewards, tastes_of
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import (
@@ -22,6 +24,7 @@ from dyclu.service.schema import (
     Changes,
     ChangeView,
     FeaturesView,
+    LiftView,
     Models,
     ModelView,
     PolicyView,
@@ -79,6 +82,8 @@ class Window:
             said.append(f"the service starts; this is the state of line {state.total.seq}")
         if state.total.unlearnt:
             said.append(f"{state.total.unlearnt} rewards could not be learnt; see the log")
+        if (missing := missing_zeros(state.total, self._tenant.rules)) is not None:
+            said.append(missing)
         return [*said, *state.policy.warnings]
 
     def user(self, user: str) -> UserView:
@@ -174,6 +179,10 @@ class Window:
         state, now = self._tenant.state, time.time()
         at = round(now * MICRO)
         return Activity(now, state.seconds.buckets(at), state.minutes.buckets(at))
+
+    def lift(self) -> LiftView:
+        """Return the comparison with the control group."""
+        return lift_view(self._tenant.state.lift, self._tenant.rules)
 
     def models(self) -> Models:
         """Return the map of the models, at most `FRESH` seconds old."""

@@ -20,7 +20,8 @@ from dyclu.service.disk import archive
 from dyclu.service.disk.commit import Committer, unavailable
 from dyclu.service.disk.provenance import made_by
 from dyclu.service.disk.snapshots import Snapshots
-from dyclu.service.engine.checks import checked_arms
+from dyclu.service.engine.advice import missing_zeros
+from dyclu.service.engine.checks import Given, checked_arms
 from dyclu.service.engine.choice import ranking
 from dyclu.service.engine.engine import Engine, MustWait, Reply
 from dyclu.service.engine.reasons import Reasons
@@ -78,6 +79,7 @@ class Tenant:
         self._starting: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._ranking = asyncio.Lock()
+        self._advised = False
 
     # --- starting and stopping ---------------------------------------------------------------
 
@@ -299,9 +301,12 @@ class Tenant:
             await asyncio.sleep(0)
         return order
 
-    async def reward(self, id: str, value: float) -> schema.Rewarded:
-        """Accept a reward; it is on disk and learnt."""
-        return await self._when_on_disk(lambda: self.engine.reward(id, value))
+    async def reward(
+        self, id: str, asked: schema.RewardRequest | schema.NamedReward
+    ) -> schema.Rewarded:
+        """Accept rewards of a decision; they are on disk, and learnt unless they settle later."""
+        given = Given.of(asked)
+        return await self._when_on_disk(lambda: self.engine.reward(id, given))
 
     async def activate(self, id: str) -> schema.Activated:
         """Activate an inactive decision."""
@@ -327,7 +332,10 @@ class Tenant:
                 continue
             except sqlite3.Error as error:
                 raise unavailable(f"the journal cannot be read: {error}") from None
-            if reply.line is None or reply.line.seq not in await self.committer.submit(reply.line):
+            # Lines submitted together are written by one commit: all of them, or none.
+            written = [self.committer.submit(line) for line in reply.lines]
+            left_out = set[int]().union(*[await waiter for waiter in written])
+            if not any(line.seq in left_out for line in reply.lines):
                 return reply.answer
         raise Refusal(503, "busy", "others are busy with the same id", retry_after=1)
 
@@ -343,6 +351,7 @@ class Tenant:
         await asyncio.sleep(EXPIRE_EVERY)
         if self.snapshots.owes:
             self.snapshots.discard(self.files.reader)
+        self._advise()
         with suppress(Refusal):
             self.committer.check()
             while lines := [*self.engine.expire(), *self.engine.evict()]:
@@ -350,6 +359,13 @@ class Tenant:
                     self.committer.submit(one)
                 await self.committer.settled()
             await self.erasures.look_after()
+
+    def _advise(self) -> None:
+        """Log once if only clicks are learnt."""
+        warning = missing_zeros(self.state.total, self.rules)
+        if warning is not None and not self._advised:
+            LOG.warning("tenant %s: %s", self.name, warning)
+        self._advised = warning is not None
 
 
 async def _forever(job: Callable[[], Awaitable[None]]) -> None:

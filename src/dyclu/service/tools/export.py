@@ -32,6 +32,8 @@ COLUMNS: tuple[tuple[str, type[Any]], ...] = (
     ("reward", float),
     ("reward_at", str),
     ("default", bool),
+    ("slot", int),
+    ("group", str),
 )
 """Columns before the features ``x0``, ``x1``, …; empty where they do not apply."""
 
@@ -57,37 +59,39 @@ def export(
 
 
 def _rows(reader: JournalReader, progress: Callable[[int], None]) -> Iterator[list[Any]]:
-    for line, end in History(reader).outcomes():
+    for line, rewards in History(reader).outcomes():
         progress(line.seq)
-        yield _row(line, end)
+        head = [line.seq, _time(line.at), line.kind, line.ref, line.user]
+        match line.body:
+            case EventBody(x=x, value=value, at=at, propensity=chance):
+                # An observation's time is that which its caller gave, if there is one.
+                told = _time(line.at if at is None else round(at * MICRO))
+                gap = [None] * 5
+                yield [*head, None, None, chance, *gap, value, told, False, None, None, *x]
+            case DecisionBody() as made:
+                for slot in range(1, made.count + 1):
+                    yield [*head, *_slot(made, slot, rewards.get(slot))]
 
 
-def _row(line: Line, end: Line | None) -> list[Any]:
-    head = [line.seq, _time(line.at), line.kind, line.ref, line.user]
-    match line.body:
-        case EventBody(x=x, value=value, at=at, propensity=chance):
-            # An observation's time is that which its caller gave, if there is one.
-            told = _time(line.at if at is None else round(at * MICRO))
-            return [*head, None, None, chance, *[None] * 5, value, told, False, *x]
-        case DecisionBody() as made:
-            reward = end.body if end is not None else None
-            tail = [None, None, None]
-            if end is not None and isinstance(reward, RewardBody):
-                tail = [reward.value, _time(end.at), reward.default]  # type: ignore[list-item]
-            return [
-                *head,
-                made.arm,
-                made.offered,
-                made.propensity,
-                made.mean,
-                made.width,
-                made.model,
-                made.version,
-                made.own,
-                *tail,
-                *made.x,
-            ]
-    raise AssertionError(line.kind)
+def _slot(made: DecisionBody, slot: int, end: Line | None) -> list[Any]:
+    """Return the row of a slot after its head."""
+    one, tail = made.slot(slot), [None, None, None]
+    if end is not None and isinstance(end.body, RewardBody):
+        tail = [end.body.value, _time(end.at), end.body.default]  # type: ignore[list-item]
+    return [
+        one.arm,
+        made.offered,
+        one.propensity,
+        one.mean,
+        one.width,
+        made.model,
+        made.version,
+        one.own,
+        *tail,
+        slot,
+        made.group,
+        *one.x,
+    ]
 
 
 def _time(at: int) -> str:

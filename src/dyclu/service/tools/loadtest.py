@@ -41,6 +41,8 @@ class Load:
     ----------
     users, tastes, arms : int
         Number of users, number of tastes they share, and arms per decision.
+    slots : int
+        Slots per decision; each is rewarded.
     noise : float
         Standard deviation of the rewards.
     clients : int
@@ -63,6 +65,7 @@ class Load:
     users: int = 1000
     tastes: int = 10
     arms: int = 10
+    slots: int = 1
     noise: float = 0.1
     clients: int = 64
     seconds: float = 10.0
@@ -139,7 +142,8 @@ class SimulatedUsers:
         offered = self.chance.sample(range(TABLE), self.load.arms)
         arms = b",".join([self.written[i] for i in offered])
         id = f"{self.run}-{self.count}".encode()
-        body = b'{"user":"u%d","decision_id":"%s","arms":[%s]}' % (user, id, arms)
+        slots = b',"slots":%d' % self.load.slots if self.load.slots > 1 else b""
+        body = b'{"user":"u%d","decision_id":"%s","arms":[%s]%s}' % (user, id, arms, slots)
         return self.count, self.worth[offered, taste], body
 
 
@@ -297,15 +301,20 @@ async def _round(
         served.errors[str(status)] += 1
         return
     served.decisions.append(time.perf_counter() - began)
-    arm = msgspec.json.decode(answer, type=_Arm).arm
-    place = _place(body, arm)
-    served.regrets.append(float(worth.max() - worth[place]))
+    shown = msgspec.json.decode(answer, type=_Shown)
+    arms = [shown.arm] if shown.slots is None else [one.arm for one in shown.slots]
+    places = [_place(body, arm) for arm in arms]
+    best = np.sort(worth)[::-1][: len(places)]
+    served.regrets.append(float(np.mean(best - worth[places])))
     if users.chance.random() >= users.load.rewarded:
         return
-    reward = float(worth[place]) + users.chance.gauss(0.0, users.load.noise)
+    rewards = [float(worth[one]) + users.chance.gauss(0.0, users.load.noise) for one in places]
+    given: dict[str, Any] = {"value": rewards[0]}
+    if shown.slots is not None:
+        given = {"values": {str(slot): value for slot, value in enumerate(rewards, 1)}}
     began = time.perf_counter()
     path = f"/v1/decisions/{users.run}-{number}/reward"
-    status, _ = await connection.post(path, _encode({"value": reward}))
+    status, _ = await connection.post(path, _encode(given))
     if status == 200:
         served.rewards.append(time.perf_counter() - began)
     else:
@@ -314,6 +323,11 @@ async def _round(
 
 class _Arm(msgspec.Struct):
     arm: str
+
+
+class _Shown(msgspec.Struct):
+    arm: str
+    slots: list[_Arm] | None = None
 
 
 def _place(body: bytes, arm: str) -> int:

@@ -24,6 +24,9 @@ from dyclu.service.engine.lines import (
 from dyclu.service.spec import PolicySpec
 from dyclu.validation import FloatArray
 
+Place = tuple[int, int]
+"""Number of a decision's line, and slot."""
+
 
 @dataclass(slots=True)
 class ReplayedPolicy:
@@ -35,21 +38,21 @@ class ReplayedPolicy:
         How many changes it noticed, by user.
     squares, predicted : float and int
         Sum of the squared errors, and their number. Predictions are made at the decision.
-    predictions : dict of int to float
-        Predictions whose reward has not come yet, by number of the decision.
+    predictions : dict of (int, int) to float
+        Predictions whose reward has not come yet, by number of the decision and slot.
     """
 
     policy: Policy
     changes: Counter[str] = field(default_factory=Counter)
     squares: float = 0.0
     predicted: int = 0
-    predictions: dict[int, float] = field(default_factory=dict)
+    predictions: dict[Place, float] = field(default_factory=dict)
 
-    def predict(self, seq: int, user: str, x: FloatArray) -> None:
+    def predict(self, place: Place, user: str, x: FloatArray) -> None:
         """Predict the reward of a decision that was made."""
-        self.predictions[seq] = self.policy.decide(user, x[None, :]).mean
+        self.predictions[place] = self.policy.decide(user, x[None, :]).mean
 
-    def learn(self, user: str, x: FloatArray, value: float, of: int | None = None) -> None:
+    def learn(self, user: str, x: FloatArray, value: float, of: Place | None = None) -> None:
         """Learn a reward, and compare it with its prediction."""
         if of is not None and of in self.predictions:
             self.squares += (value - self.predictions.pop(of)) ** 2
@@ -65,13 +68,13 @@ class ReplayedPolicy:
 
 @dataclass(slots=True)
 class Pending:
-    """A decision whose reward has not come.
+    """A slot of a decision whose reward has not come.
 
     Attributes
     ----------
     weight : float or None
-        1 / propensity if the other policy chooses the same arm, else 0; None if arms or
-        propensity are not in the journal.
+        1 / propensity if the other policy chooses the same arm for this slot, given the arms of
+        the slots before, else 0; None if arms or propensity are not in the journal.
     until : int
         When its time is over.
     active : bool
@@ -94,10 +97,12 @@ class Report:
     served, other : ReplayedPolicy
         The policy that served, and the one it is compared with.
     asked, agreed : int
-        Decisions whose arms are all in the journal, and those where the other policy chooses the
-        same arm.
-    pending : dict of int to Pending
-        Decisions whose reward has not come, by number.
+        Slots of decisions whose arms are all in the journal, and those where the other policy
+        chooses the same arm.
+    pending : dict of (int, int) to Pending
+        Slots whose reward has not come, by number of the decision and slot.
+    slots : dict of int to int
+        Number of slots, of decisions with more than one.
     late : LateRewards
         All others.
     default : float or None
@@ -111,9 +116,15 @@ class Report:
     events: int = 0
     asked: int = 0
     agreed: int = 0
-    pending: dict[int, Pending] = field(default_factory=dict)
+    pending: dict[Place, Pending] = field(default_factory=dict)
+    slots: dict[int, int] = field(default_factory=dict)
     late: LateRewards = field(default_factory=LateRewards)
     default: float | None = None
+
+    def places(self, seq: int) -> list[Place]:
+        """Return the slots of a decision whose reward has not come."""
+        slots = range(1, self.slots.get(seq, 1) + 1)
+        return [(seq, slot) for slot in slots if (seq, slot) in self.pending]
 
     def evaluation(self) -> LateEvaluation:
         """Return what was earned, and what the other policy would have earned, per decision."""
@@ -184,22 +195,24 @@ def _replay_line(report: Report, line: Line, now: int) -> None:
     match line.body:
         case DecisionBody() as decision:
             _decide(report, line, decision)
-        case ActivationBody(until=until) if line.of in report.pending:
-            pending = report.pending[line.of]
-            pending.active, pending.until = True, until
-        case RewardBody() as reward if line.of is not None and line.of in report.pending:
-            _reward(report, line.of, reward, now)
+        case ActivationBody(until=until):
+            for place in report.places(line.of or 0):
+                pending = report.pending[place]
+                pending.active, pending.until = True, until
+        case RewardBody() as reward if (line.of or 0, reward.slot) in report.pending:
+            _reward(report, (line.of or 0, reward.slot), reward, now)
         case EventBody(x=features, value=value):
             report.events += 1
             for one in (report.served, report.other):
                 one.learn(line.user or "", np.array(features), value)
         case ExpiryBody(decisions=expired):
             for seq in expired:
-                _expire(report, seq)
+                for place in report.places(seq):
+                    _expire(report, place)
 
 
-def _reward(report: Report, of: int, reward: RewardBody, now: int) -> None:
-    """Learn the reward of a decision."""
+def _reward(report: Report, of: Place, reward: RewardBody, now: int) -> None:
+    """Learn the reward of a slot of a decision."""
     pending, value = report.pending.pop(of), reward.value
     report.rewards += 1
     if reward.default:
@@ -211,42 +224,50 @@ def _reward(report: Report, of: int, reward: RewardBody, now: int) -> None:
 
 
 def _decide(report: Report, line: Line, decision: DecisionBody) -> None:
-    user, x = line.user or "", np.array(decision.x)
+    user = line.user or ""
     report.decisions += 1
-    for one in (report.served, report.other):
-        one.predict(line.seq, user, x)
-    weight = _weight(report, user, decision)
-    report.pending[line.seq] = Pending(user, x, weight, decision.until, decision.active)
+    if decision.count > 1:
+        report.slots[line.seq] = decision.count
+    for slot, weight in enumerate(_weights(report, user, decision), 1):
+        x = np.array(decision.slot(slot).x)
+        for one in (report.served, report.other):
+            one.predict((line.seq, slot), user, x)
+        made = Pending(user, x, weight, decision.until, decision.active)
+        report.pending[line.seq, slot] = made
 
 
-def _expire(report: Report, seq: int) -> None:
-    """Note that a decision got no reward; one that was never active was never shown."""
-    pending = report.pending.pop(seq, None)
-    if pending is not None and pending.active:
+def _expire(report: Report, place: Place) -> None:
+    """Note that a slot got no reward; one that was never active was never shown."""
+    pending = report.pending.pop(place)
+    if pending.active:
         report.default = None
         report.late.add(pending.user, over=True, reward=None, weight=pending.weight)
     for one in (report.served, report.other):
-        one.predictions.pop(seq, None)
+        one.predictions.pop(place, None)
 
 
 def _end(report: Report, now: int) -> None:
     """Count overdue decisions as the service would: their rewarded siblings count as over too."""
-    overdue = [seq for seq, one in report.pending.items() if one.active and one.until <= now]
-    for seq in overdue:
-        one = report.pending.pop(seq)
+    overdue = [place for place, one in report.pending.items() if one.active and one.until <= now]
+    for place in overdue:
+        one = report.pending.pop(place)
         report.late.add(one.user, over=True, reward=report.default, weight=one.weight)
         for policy in (report.served, report.other):
-            policy.predictions.pop(seq, None)
+            policy.predictions.pop(place, None)
 
 
-def _weight(report: Report, user: str, decision: DecisionBody) -> float | None:
-    """Return the weight of a decision: see `Pending`."""
+def _weights(report: Report, user: str, decision: DecisionBody) -> list[float | None]:
+    """Return the weight of each slot: see `Pending`."""
     if decision.arms is None:
-        return None
-    arms = np.array([arm.features for arm in decision.arms])
-    choice = decision.arms[report.other.policy.decide(user, arms).arm].id
-    report.asked += 1
-    report.agreed += choice == decision.arm
-    if not decision.propensity:
-        return None
-    return 1 / decision.propensity if choice == decision.arm else 0.0
+        return [None] * decision.count
+    left, weights = list(decision.arms), list[float | None]()
+    for slot in range(1, decision.count + 1):
+        shown = decision.slot(slot)
+        arms = np.array([arm.features for arm in left])
+        chosen = left[report.other.policy.decide(user, arms).arm].id
+        report.asked += 1
+        report.agreed += chosen == shown.arm
+        inverse = 1 / shown.propensity if shown.propensity else None
+        weights.append(inverse if inverse is None or chosen == shown.arm else 0.0)
+        left = [arm for arm in left if arm.id != shown.arm]
+    return weights

@@ -206,7 +206,7 @@ def test_look_of_zero_is_refused(look: int) -> None:
 @pytest.mark.parametrize("arm", [-1, 10])
 def test_an_arm_that_is_not_offered_is_refused(arm: int) -> None:
     class Astray(Uniform):
-        def decide(self, user: Hashable, arms: ArrayLike) -> Decision:
+        def decide(self, user: Hashable, arms: ArrayLike, **_: Any) -> Any:
             return Decision(0, arm, 0.0, 0.0)
 
     world = Population(users=1, parameters=1, dim=2, rounds=3).world(seed=0)

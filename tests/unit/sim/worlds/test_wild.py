@@ -60,7 +60,7 @@ class Recorder(Uniform):
         super().__init__(dim)
         self.steps: list[tuple[str, int, float]] = []
 
-    def decide(self, user: Any, arms: Any) -> Any:
+    def decide(self, user: Any, arms: Any, **_: Any) -> Any:
         self.steps.append(("decide", user, float(arms[0, 0])))
         return replace(super().decide(user, arms), arm=0)
 

@@ -1,0 +1,194 @@
+"""`Deciding`: which arms a user is shown, by whom they are chosen, and what is written about it.
+
+A user of the control group is served by the baseline; all others by the policy, with some arms
+drawn at random. In shadow mode the caller serves everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+
+from msgspec import UNSET, UnsetType
+
+from dyclu.policy import position_of
+from dyclu.service.engine import choice
+from dyclu.service.engine.choice import Draw, Place, ranking
+from dyclu.service.engine.inspect import model_of
+from dyclu.service.engine.lines import DecisionBody, Group, SlotBody
+from dyclu.service.engine.reasons import Reasons, explained
+from dyclu.service.engine.state import State
+from dyclu.service.schema import DecisionRequest, Why
+from dyclu.service.settings import TenantSettings
+from dyclu.validation import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """Makes decisions with a state, by the settings; `secret` is the tenant's."""
+
+    state: State
+    rules: TenantSettings
+    secret: bytes
+
+    def body(
+        self,
+        request: DecisionRequest,
+        arms: FloatArray,
+        chosen: list[int] | None,
+        id: str,
+        order: Sequence[int] | None,
+        until: int,
+        reasons: Reasons | None = None,
+    ) -> DecisionBody:
+        """Return the decision.
+
+        Parameters
+        ----------
+        request, arms : DecisionRequest and array of shape (K, dim)
+            What is asked, checked.
+        chosen : list of int or None
+            Rows of the arms that the caller chose, if they choose.
+        id : str
+            Id of the decision, which determines its random numbers.
+        order : sequence of int or None
+            Ranking of the arms, if it is known already.
+        until : int
+            Until when rewards are accepted.
+        reasons : callable or None
+            Names the features of the arms, for an explanation.
+        """
+        rules, user, group = self.rules, request.user, self.group(request.user)
+        slots = 1 if isinstance(request.slots, UnsetType) else request.slots
+        if group == "control":
+            places = self._baseline(user, arms, chosen, id, slots)
+        else:
+            places = self._policys(user, arms, id, slots)
+        bodies = self._slots(request, arms, places, chosen)
+        counters, policy = self.state.users.get(user), self.state.policy
+        if request.rank is True:
+            order = self._ranked(user, arms, places, order, by_policy=group != "control")
+        first = bodies[0]
+        return DecisionBody(
+            arm=first.arm,
+            x=first.x,
+            mean=first.mean,
+            width=first.width,
+            version=self.state.total.version,
+            until=until,
+            offered=len(arms),
+            propensity=first.propensity,
+            model=None if counters is None else model_of(policy, user, counters.segment),
+            active=request.active is not False,
+            rank=None if order is None else [request.arms[row].id for row in order],
+            own=first.own,
+            arms=request.arms if rules.log_arms else None,
+            slots=None if request.slots is UNSET else bodies[1:],
+            settles=rules.learn == "settled",
+            group=group,
+            why=self._why(request, arms, places[0].row, reasons)
+            if request.explain is True
+            else None,
+        )
+
+    def _why(
+        self, request: DecisionRequest, arms: FloatArray, row: int, reasons: Reasons | None
+    ) -> Why | None:
+        """Return why this arm is shown in the first slot, or would be by the policy, if asked."""
+        if request.explain is not True:
+            return None
+        rules, share = self.rules, None
+        if self.group(request.user) != "control":
+            share = max(rules.epsilon, rules.floor * len(arms)) if self._explores else 0.0
+        if rules.position is not None:
+            arms = arms.copy()
+            arms[:, rules.position] = position_of(1)
+        ids = [arm.id for arm in request.arms]
+        return explained(
+            self.state.policy, request.user, arms, ids, row, epsilon=share, reasons=reasons
+        )
+
+    def group(self, user: str) -> Group | None:
+        """Return the group of a user; None if there is no control group."""
+        share = self.rules.control
+        if not share or self.rules.mode == "shadow":
+            return None
+        return "control" if choice.in_control(user, share, secret=self.secret) else "treated"
+
+    @property
+    def _explores(self) -> bool:
+        """Whether the policy's users are shown arms at random now and then.
+
+        In shadow mode none is drawn: the caller chose, with unknown propensity.
+        """
+        rules = self.rules
+        return rules.mode == "online" and (rules.epsilon > 0 or rules.floor > 0)
+
+    def _policys(self, user: str, arms: FloatArray, id: str, slots: int) -> list[Place]:
+        rules = self.rules
+        draws = Draw.per_slot(id, secret=self.secret) if self._explores else repeat(None)
+        chooser = choice.by_policy(
+            self.state.policy, user, epsilon=rules.epsilon, floor=rules.floor, draws=draws
+        )
+        return choice.fill(chooser, arms, slots, rules.position)
+
+    def _baseline(
+        self, user: str, arms: FloatArray, chosen: list[int] | None, id: str, slots: int
+    ) -> list[Place]:
+        policy, position = self.state.policy, self.rules.position
+        if chosen is not None:
+            return choice.given(policy, user, arms, chosen, position)
+        if self.rules.baseline == "order":
+            return choice.fill(choice.in_order(policy, user), arms, slots, position)
+        draws = Draw.per_slot(id, secret=self.secret)
+        return choice.fill(choice.uniform(policy, user, draws), arms, slots, position)
+
+    def _slots(
+        self,
+        request: DecisionRequest,
+        arms: FloatArray,
+        places: list[Place],
+        chosen: list[int] | None,
+    ) -> list[SlotBody]:
+        """Return what is written about each slot."""
+        if self.rules.mode == "online" or chosen is None:
+            return [_slot(request, place, None) for place in places]
+        # What is expected is of the policy's own arm; what will be learnt is of the caller's.
+        theirs = choice.given(self.state.policy, request.user, arms, chosen, self.rules.position)
+        return [
+            _slot(
+                request,
+                Place(place.row, place.x, replace(mine.chosen, propensity=None)),
+                request.arms[mine.row].id,
+            )
+            for place, mine in zip(theirs, places, strict=True)
+        ]
+
+    def _ranked(
+        self,
+        user: str,
+        arms: FloatArray,
+        places: list[Place],
+        order: Sequence[int] | None,
+        *,
+        by_policy: bool,
+    ) -> Sequence[int]:
+        """Return all arms in the policy's order, beginning with those that it shows."""
+        order = list(ranking(self.state.policy, user, arms)) if order is None else order
+        if not by_policy or self._explores:
+            return order
+        # Rewards learnt since `order` was computed may have put other arms first.
+        first = [place.row for place in places]
+        return [*first, *(row for row in order if row not in first)]
+
+
+def _slot(request: DecisionRequest, place: Place, own: str | None) -> SlotBody:
+    return SlotBody(
+        arm=request.arms[place.row].id,
+        x=place.x.tolist(),
+        mean=place.chosen.mean,
+        width=place.chosen.width,
+        propensity=place.chosen.propensity,
+        own=own,
+    )

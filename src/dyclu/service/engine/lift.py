@@ -1,0 +1,191 @@
+"""`LiftSums`: rewards of the users whom the policy serves, and of the control group, per day.
+
+The interval of `dyclu.evaluate.lift` needs the number of decisions and the sum of rewards of each
+independent unit. Units are users. To bound the memory, users are spread over `BUCKETS` buckets by a
+digest of their name. A bucket is a set of whole users, so buckets are independent too, and leaving
+out one bucket at a time estimates the same variance as leaving out one user at a time. No name is
+kept.
+
+All this is part of the state: it follows from the lines. The interval that could be seen at the end
+of a day is computed when the first line of a later day is applied, and kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from msgspec import Struct, convert
+from msgspec.structs import astuple
+from numpy.typing import NDArray
+
+from dyclu.evaluate.sequences import Lift, lift
+from dyclu.service.engine.lines import MICRO, Group
+
+BUCKETS = 4096
+"""Sets of users; the relative error of a variance from so many is about 2 %."""
+
+DAY = 86_400 * MICRO
+"""Microseconds of a day (UTC)."""
+
+DAYS_KEPT = 400
+"""Number of the latest days that are kept."""
+
+GROUPS: tuple[Group, Group] = ("treated", "control")
+NO_GROUP = len(GROUPS)
+"""Number of the group of a decision that is compared with nothing."""
+
+DECISIONS, REWARD = range(2)
+
+
+class LiftDay(Struct, frozen=True, gc=False):
+    """Sums of one day, and what was known at its end about all days until then.
+
+    `day` is the number of days since 1970. `low` and `high` are infinite while too few users were
+    there.
+    """
+
+    day: int
+    treated_decisions: float
+    treated_reward: float
+    control_decisions: float
+    control_reward: float
+    value: float
+    low: float
+    high: float
+
+
+def group_number(group: Group | None) -> int:
+    """Return the number of a group, as pending decisions store it.
+
+    >>> group_number("control"), group_number(None)
+    (1, 2)
+    """
+    return NO_GROUP if group is None else GROUPS.index(group)
+
+
+def bucket_of(user: str) -> int:
+    """Return the bucket of a user; the same in every process.
+
+    >>> bucket_of("ana") == bucket_of("ana"), 0 <= bucket_of("ana") < BUCKETS
+    (True, True)
+    """
+    # Not `hash`, which differs from process to process for text.
+    return crc32(user.encode()) % BUCKETS
+
+
+class LiftSums:
+    """Decisions and rewards of both groups; times must not decrease.
+
+    Examples
+    --------
+    >>> sums = LiftSums()
+    >>> sums.add(0, 0, bucket_of("ana"), decisions=1)
+    >>> sums.add(5, 0, bucket_of("ana"), reward=1.0)
+    >>> sums.add(DAY, 1, bucket_of("ben"), decisions=1)
+    >>> sums.result().treated, sums.result().control
+    (1.0, 0.0)
+    >>> [(one.day, one.treated_decisions, one.high) for one in sums.days()]
+    [(0, 1.0, inf), (1, 0.0, inf)]
+    """
+
+    def __init__(self) -> None:
+        self._sums: NDArray[np.float64] | None = None
+        self._today = np.zeros((len(GROUPS), 2))
+        self._day = -1
+        self._past: deque[LiftDay] = deque(maxlen=DAYS_KEPT)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was ever compared."""
+        return self._sums is None
+
+    def add(
+        self, at: int, group: int, bucket: int, *, decisions: int = 0, reward: float = 0.0
+    ) -> None:
+        """Add decisions, or a reward, of a user in this bucket, at time `at`."""
+        if group == NO_GROUP:
+            return
+        if self._sums is None:
+            # Most tenants compare nothing, and need none of this.
+            self._sums = np.zeros((len(GROUPS), 2, BUCKETS))
+        if at // DAY != self._day:
+            self._end_day()
+            self._day = at // DAY
+        for column, amount in ((DECISIONS, decisions), (REWARD, reward)):
+            self._sums[group, column, bucket] += amount
+            self._today[group, column] += amount
+
+    def result(self) -> Lift:
+        """Return the rewards per decision of both groups and their difference, of all days."""
+        sums = np.zeros((len(GROUPS), 2, 0)) if self._sums is None else self._sums
+        treated, control = (_with_decisions(group) for group in sums)
+        return lift(treated, control)
+
+    def totals(self) -> NDArray[np.float64]:
+        """Return decisions and reward (columns) of both groups (rows), of all days."""
+        found = np.zeros((len(GROUPS), 2)) if self._sums is None else self._sums.sum(axis=2)
+        return np.asarray(found)
+
+    def days(self) -> list[LiftDay]:
+        """Return all days that are kept, oldest first; the last one may not be over yet."""
+        return [*self._past, *([self._latest()] if self._day >= 0 else [])]
+
+    def _end_day(self) -> None:
+        if self._day >= 0:
+            self._past.append(self._latest())
+        self._today = np.zeros((len(GROUPS), 2))
+
+    def _latest(self) -> LiftDay:
+        found = self.result()
+        (treated, control) = self._today.tolist()
+        return LiftDay(
+            day=self._day,
+            treated_decisions=treated[DECISIONS],
+            treated_reward=treated[REWARD],
+            control_decisions=control[DECISIONS],
+            control_reward=control[REWARD],
+            value=found.value,
+            low=found.interval.low,
+            high=found.interval.high,
+        )
+
+    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return values for JSON, and arrays; buckets that are empty are left out."""
+        sums = np.zeros((len(GROUPS), 2, 0)) if self._sums is None else self._sums
+        used = np.flatnonzero(sums.any(axis=(0, 1)))
+        past = [[_finite(value) for value in astuple(one)] for one in self._past]
+        state = {"used": self._sums is not None, "day": self._day, "past": past}
+        return {"lift": state}, {
+            "lift_buckets": used,
+            "lift_sums": sums[:, :, used],
+            "lift_today": self._today,
+        }
+
+    @classmethod
+    def restored(cls, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> LiftSums:
+        """Return what `dump` was called on; nothing, if the state was written before there was."""
+        self = cls()
+        if (told := state.get("lift")) is None or not told["used"]:
+            return self
+        self._sums = np.zeros((len(GROUPS), 2, BUCKETS))
+        self._sums[:, :, arrays["lift_buckets"]] = arrays["lift_sums"]
+        self._today, self._day = arrays["lift_today"], told["day"]
+        for *known, low, high in told["past"]:
+            ends = [-math.inf if low is None else low, math.inf if high is None else high]
+            values = dict(zip(LiftDay.__struct_fields__, [*known, *ends], strict=True))
+            self._past.append(convert(values, LiftDay))
+        return self
+
+
+def _with_decisions(group: NDArray[np.float64]) -> tuple[Any, Any]:
+    """Return decisions and rewards of the buckets of a group in which somebody was served."""
+    there = group[DECISIONS] > 0
+    return group[DECISIONS][there], group[REWARD][there]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,224 @@
+"""Control group: who is in it, what they are shown, and what is summed for the lift."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyclu.errors import OptionError
+from dyclu.evaluate import UserTotals, lift
+from dyclu.service.engine.choice import in_control
+from dyclu.service.engine.lift import BUCKETS, DAY, LiftSums, bucket_of
+from dyclu.service.engine.lines import MICRO
+from dyclu.service.http.lifts import lift_view
+from dyclu.service.settings import TenantSettings, settings
+from tests.service.bench import ARMS, START, Bench, bits
+from tests.service.engine.test_engine import refused
+
+
+def opened(folder: Path, **rules: Any) -> Bench:
+    return Bench(folder, **({"reward_wait": 60.0, "control": 0.3} | rules))
+
+
+def grouped(bench: Bench, count: int = 60) -> tuple[list[str], list[str]]:
+    """Names of users of both groups."""
+    secret = bench.reader.facts().secret
+    names = [f"u{i}" for i in range(count)]
+    theirs = [name for name in names if in_control(name, bench.rules.control, secret=secret)]
+    return [name for name in names if name not in theirs], theirs
+
+
+def test_a_share_of_the_users_is_in_the_group_and_stays_there(tmp_path: Path) -> None:
+    secret = b"of this tenant"
+    few = {i for i in range(20_000) if in_control(f"u{i}", 0.05, secret=secret)}
+    more = {i for i in range(20_000) if in_control(f"u{i}", 0.10, secret=secret)}
+    # 1,000 and 2,000 are expected; five standard deviations.
+    assert abs(len(few) - 1000) < 5 * np.sqrt(1000)
+    assert abs(len(more) - 2000) < 5 * np.sqrt(2000)
+    assert few < more
+    other = {i for i in range(20_000) if in_control(f"u{i}", 0.05, secret=b"of another")}
+    assert abs(len(few & other) - 50) < 5 * np.sqrt(50)
+
+
+def test_a_user_has_the_same_group_in_every_decision_and_after_a_restart(tmp_path: Path) -> None:
+    bench = opened(tmp_path)
+    before = {f"u{i}": bench.decide(f"u{i}").group for i in range(30)}
+    assert set(before.values()) == {"treated", "control"}
+    bench.restart()
+    assert {user: bench.decide(user).group for user in before} == before
+
+
+def test_without_a_control_group_nobody_has_a_group(tmp_path: Path) -> None:
+    bench = opened(tmp_path, control=0.0)
+    assert bench.decide("ana").group is None
+    assert bench.state.lift.empty
+    assert lift_view(bench.state.lift, bench.rules).days == []
+
+
+def test_the_uniform_baseline_draws_every_arm_with_its_propensity(tmp_path: Path) -> None:
+    bench = opened(tmp_path)
+    user, seen = grouped(bench)[1][0], dict.fromkeys(("a0", "a1", "a2"), 0)
+    for _ in range(300):
+        answer = bench.decide(user, slots=2)
+        assert [one.propensity for one in answer.slots or []] == [1 / 3, 1 / 2]
+        seen[answer.arm] += 1
+    assert all(abs(count - 100) < 5 * np.sqrt(300 * 2 / 9) for count in seen.values())
+
+
+def test_a_control_decision_says_what_the_policy_expects_of_its_arm(tmp_path: Path) -> None:
+    bench = opened(tmp_path)
+    user = grouped(bench)[1][0]
+    bench.reward(bench.decide(user).decision_id, 1.0)
+    answer = bench.decide(user)
+    alone = bench.state.policy.decide(user, [ARMS[int(answer.arm[1:])]])
+    assert (answer.mean, answer.width) == (alone.mean, alone.width)
+
+
+def test_the_baseline_of_order_shows_the_arms_as_they_were_offered(tmp_path: Path) -> None:
+    bench = opened(tmp_path, baseline="order", epsilon=0.5)
+    answer = bench.decide(grouped(bench)[1][0], slots=2)
+    assert [(one.arm, one.propensity) for one in answer.slots or []] == [("a0", 1.0), ("a1", 1.0)]
+
+
+def test_the_callers_baseline_serves_only_the_control_group(tmp_path: Path) -> None:
+    bench = opened(tmp_path, baseline="caller")
+    treated, control = grouped(bench)
+    for user in (treated[0], control[0]):
+        with refused(422, "chosen"):
+            bench.decide(user)
+    answer = bench.decide(control[0], chosen="a1")
+    assert (answer.arm, answer.propensity, answer.chosen) == ("a1", None, None)
+    best = bench.state.policy.decide(treated[0], ARMS).arm
+    other = f"a{(best + 1) % 3}"
+    assert bench.decide(treated[0], chosen=other).arm == f"a{best}"
+
+
+def test_the_policy_learns_from_the_control_group(tmp_path: Path) -> None:
+    bench = opened(tmp_path)
+    user = grouped(bench)[1][0]
+    bench.reward(bench.decide(user).decision_id, 1.0)
+    assert bench.state.total.version == 1
+    assert user in bench.state.policy.users
+
+
+@pytest.mark.parametrize("learn", ["arrival", "settled"])
+def test_sums_are_those_of_the_users(tmp_path: Path, learn: str) -> None:
+    """Against `UserTotals`, which knows every user; few users, so that no two share a bucket."""
+    bench = opened(tmp_path, learn=learn, default_reward=0.0, control=0.5)
+    names = grouped(bench, 100)
+    buckets = [bucket_of(user) for group in names for user in group]
+    assert len(set(buckets)) == len(buckets)
+    rng, totals = np.random.default_rng(0), (UserTotals(), UserTotals())
+    for turn in range(300):
+        group = turn % 2
+        user = str(rng.choice(names[group]))
+        asleep = rng.random() < 0.1
+        id = bench.decide(user, slots=2, active=not asleep).decision_id
+        if asleep:
+            continue
+        value = float(rng.random() < 0.3)
+        if value:
+            bench.reward(id, value, slot=int(rng.integers(1, 3)))
+        totals[group].add([user], [value])
+        bench.now += 1
+    bench.now += 61
+    bench.expire()
+    assert not bench.state.pending
+    expected = lift(*((one.counts, one.totals) for one in totals))
+    found = bench.state.lift.result()
+    assert (found.treated, found.control) == (expected.treated, expected.control)
+    assert found.interval.low == pytest.approx(expected.interval.low)
+    assert found.interval.high == pytest.approx(expected.interval.high)
+    assert bits(bench.state, tmp_path) == bits(bench.replayed(), tmp_path)
+    bench.save()
+    kept = bits(bench.state, tmp_path)
+    bench.restart()
+    assert bench.snapshots.used
+    assert bits(bench.state, tmp_path) == kept
+
+
+def test_what_waits_is_not_counted_before_it_settles(tmp_path: Path) -> None:
+    bench = opened(tmp_path, learn="settled", default_reward=0.0)
+    user = grouped(bench)[0][0]
+    bench.reward(bench.decide(user).decision_id, 1.0)
+    assert bench.state.lift.totals()[0].tolist() == [0.0, 0.0]
+    bench.now += 61
+    bench.expire()
+    assert bench.state.lift.totals()[0].tolist() == [1.0, 1.0]
+
+
+def test_days_keep_what_could_be_seen_at_their_end(tmp_path: Path) -> None:
+    sums, rng = LiftSums(), np.random.default_rng(3)
+    seen = []
+    for day in range(3):
+        for user in range(200):
+            reward = float(rng.random() < 0.5)
+            sums.add(day * DAY + user, user % 2, user, decisions=1, reward=reward)
+        seen.append(sums.result())
+    days = sums.days()
+    assert [one.day for one in days] == [0, 1, 2]
+    assert [(one.value, one.low, one.high) for one in days] == [
+        (one.value, one.interval.low, one.interval.high) for one in seen
+    ]
+    assert [one.treated_decisions for one in days] == [100.0] * 3
+    state, arrays = sums.dump()
+    again = LiftSums.restored(state, arrays)
+    assert again.days() == days
+    assert repr(again.dump()) == repr(sums.dump())
+
+
+def test_users_who_share_a_bucket_leave_the_interval_about_as_long() -> None:
+    """With 40 users per bucket the variance is estimated from 250 buckets: within 15 %."""
+    rng = np.random.default_rng(4)
+    users = 10_000
+    counts = rng.poisson(5, users) + 1.0
+    totals = rng.binomial(counts.astype(int), 0.1) * 1.0
+    first = np.arange(users) % 2 == 0
+    exact = lift((counts[first], totals[first]), (counts[~first], totals[~first]))
+    sums = LiftSums()
+    for user in range(users):
+        sums.add(0, user % 2, (user // 2) % 250, decisions=int(counts[user]), reward=totals[user])
+    found = sums.result()
+    assert found.value == pytest.approx(exact.value)
+    width, other = (one.interval.high - one.interval.low for one in (exact, found))
+    assert other == pytest.approx(width, rel=0.15)
+
+
+def test_buckets_are_used_evenly() -> None:
+    filled = np.bincount([bucket_of(f"u{i}") for i in range(BUCKETS)], minlength=BUCKETS)
+    assert filled.max() <= 10
+
+
+def test_a_verdict_says_whether_the_policy_earns_more() -> None:
+    rules = TenantSettings(2, control=0.5)
+    sums = LiftSums()
+    assert "since there is a control group" in lift_view(sums, rules).verdict
+    at = round(START * MICRO)
+    for user in range(4000):
+        sums.add(at, user % 2, user, decisions=1, reward=float(user % 8 == 0))
+        if user == 20:
+            view = lift_view(sums, rules)
+            assert "too few users" in view.verdict
+            assert view.low is None
+    view = lift_view(sums, rules)
+    assert view.verdict.startswith("The policy earns more than the baseline: +0.25")
+    assert view.days[0].day == "2023-11-14"
+    assert (view.treated.decisions, view.control.mean) == (2000, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "word"),
+    [
+        ({"control": 1.0}, "control"),
+        ({"control": 0.1, "mode": "shadow"}, "shadow"),
+        ({"baseline": "best"}, "baseline"),
+        ({"floor": 1.5}, "floor"),
+        ({"position": 2}, "position"),
+    ],
+)
+def test_settings_that_cannot_be_met_are_refused(told: dict[str, Any], word: str) -> None:
+    with pytest.raises(OptionError, match=word):
+        settings({"dim": 2} | told, environment={})
