@@ -235,3 +235,21 @@ def test_a_journal_from_before_slots_is_brought_up_to_date(tmp_path: Path) -> No
     assert bits(bench.state, tmp_path) == bits(bench.replayed(), tmp_path)
     bench.close()
     assert isinstance(Journal.open(tmp_path / "journal.db", dim=2), Journal)
+
+
+def test_an_explanation_is_that_of_the_first_slot_where_it_is_shown(tmp_path: Path) -> None:
+    bench = opened(tmp_path, position=1, floor=0.1)
+    for value in (1.0, -1.0, 0.3):
+        bench.reward(bench.decide("ana").decision_id, value)
+    answer = bench.decide("ana", slots=2, explain=True)
+    assert answer.why is not None
+    shown = {one.id: one for one in answer.why.arms}[answer.arm]
+    assert (shown.mean, shown.chance) == (answer.mean, pytest.approx(answer.propensity))
+    assert sum(one.chance or 0.0 for one in answer.why.arms) == pytest.approx(1.0)
+
+
+def test_what_a_baseline_shows_has_no_chances_of_the_policy(tmp_path: Path) -> None:
+    bench = opened(tmp_path, control=1.0, baseline="order")
+    why = bench.decide("ana", explain=True).why
+    assert why is not None
+    assert [one.chance for one in why.arms] == [None] * len(ARMS)
