@@ -244,7 +244,8 @@ def test_an_explanation_is_that_of_the_first_slot_where_it_is_shown(tmp_path: Pa
     answer = bench.decide("ana", slots=2, explain=True)
     assert answer.why is not None
     shown = {one.id: one for one in answer.why.arms}[answer.arm]
-    assert (shown.mean, shown.chance) == (answer.mean, pytest.approx(answer.propensity))
+    assert shown.mean == answer.mean
+    assert shown.chance == pytest.approx(answer.propensity)
     assert sum(one.chance or 0.0 for one in answer.why.arms) == pytest.approx(1.0)
 
 
