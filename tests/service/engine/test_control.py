@@ -222,3 +222,28 @@ def test_a_verdict_says_whether_the_policy_earns_more() -> None:
 def test_settings_that_cannot_be_met_are_refused(told: dict[str, Any], word: str) -> None:
     with pytest.raises(OptionError, match=word):
         settings({"dim": 2} | told, environment={})
+
+
+def chances(answer: Any) -> dict[str, float | None]:
+    return {arm.id: arm.chance for arm in answer.why.arms}
+
+
+def test_an_explanation_gives_the_chances_that_the_arms_really_had(tmp_path: Path) -> None:
+    """Of the policy with a floor, and of each baseline; the shown arm's is its propensity."""
+    for baseline in ("uniform", "order", "caller"):
+        (tmp_path / baseline).mkdir()
+        bench = opened(tmp_path / baseline, baseline=baseline, floor=0.1)
+        more = {"chosen": ["a1", "a2"]} if baseline == "caller" else {}
+        for user in (group[0] for group in grouped(bench)):
+            answer = bench.decide(user, slots=2, explain=True, **more)
+            found = chances(answer)
+            assert found[answer.arm] == pytest.approx(answer.propensity)
+            if answer.group == "treated":
+                assert sorted(found.values(), key=float) == pytest.approx([0.1, 0.1, 0.8])  # type: ignore[arg-type]
+            elif baseline == "order":
+                assert found == {"a0": 1.0, "a1": 0.0, "a2": 0.0}
+            elif baseline == "caller":
+                assert set(found.values()) == {None}
+            else:
+                assert set(found.values()) == {1 / 3}
+        bench.close()

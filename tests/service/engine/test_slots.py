@@ -247,10 +247,3 @@ def test_an_explanation_is_that_of_the_first_slot_where_it_is_shown(tmp_path: Pa
     assert shown.mean == answer.mean
     assert shown.chance == pytest.approx(answer.propensity)
     assert sum(one.chance or 0.0 for one in answer.why.arms) == pytest.approx(1.0)
-
-
-def test_what_a_baseline_shows_has_no_chances_of_the_policy(tmp_path: Path) -> None:
-    bench = opened(tmp_path, control=1.0, baseline="order")
-    why = bench.decide("ana", explain=True).why
-    assert why is not None
-    assert [one.chance for one in why.arms] == [None] * len(ARMS)

@@ -352,3 +352,15 @@ def test_clients_can_make_the_same_features(service: Running) -> None:
     view = service.http.get("/v1/features").json()
     assert Features(**view["declaration"], loadings=view["loadings"]) == SHOP
     assert view["names"] == list(SHOP.names)
+
+
+def test_named_arms_fill_slots_as_their_vectors_do(service: Running) -> None:
+    body = {"user": "slots", "context": FRANCE, "arms": [JAZZ, ROCK], "slots": 2}
+    named = service.http.post("/v1/decisions", json=body | {"decision_id": "slots-1"}).json()
+    assert sorted(one["arm"] for one in named["slots"]) == ["a1", "a2"]
+    path = "/v1/decisions/slots-1/reward"
+    answer = service.http.post(path, json={"values": {"1": 1.0, "2": 0.0}})
+    assert answer.json()["values"] == {"1": 1.0, "2": 0.0}
+    assert service.http.get("/v1/users/slots").json()["rewards"] == 2
+    refused = service.http.post("/v1/decisions", json=body | {"slots": 3}).json()["error"]
+    assert refused["field"] == "slots"

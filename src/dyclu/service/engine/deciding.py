@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from dyclu.policy import position_of
 from dyclu.service.engine import choice
@@ -87,26 +87,7 @@ class Deciding:
             slots=None if request.slots is UNSET else bodies[1:],
             settles=rules.learn == "settled",
             group=group,
-            why=self._why(request, arms, places[0].row, reasons)
-            if request.explain is True
-            else None,
-        )
-
-    def _why(
-        self, request: DecisionRequest, arms: FloatArray, row: int, reasons: Reasons | None
-    ) -> Why | None:
-        """Return why this arm is shown in the first slot, or would be by the policy, if asked."""
-        if request.explain is not True:
-            return None
-        rules, share = self.rules, None
-        if self.group(request.user) != "control":
-            share = max(rules.epsilon, rules.floor * len(arms)) if self._explores else 0.0
-        if rules.position is not None:
-            arms = arms.copy()
-            arms[:, rules.position] = position_of(1)
-        ids = [arm.id for arm in request.arms]
-        return explained(
-            self.state.policy, request.user, arms, ids, row, epsilon=share, reasons=reasons
+            why=self._why(request, arms, places[0].row, group, reasons),
         )
 
     def group(self, user: str) -> Group | None:
@@ -124,6 +105,34 @@ class Deciding:
         """
         rules = self.rules
         return rules.mode == "online" and (rules.epsilon > 0 or rules.floor > 0)
+
+    def _why(
+        self,
+        request: DecisionRequest,
+        arms: FloatArray,
+        row: int,
+        group: Group | None,
+        reasons: Reasons | None,
+    ) -> Why | None:
+        """Return why the arm of the first slot is shown, with the chances of all arms, if asked."""
+        if request.explain is not True:
+            return None
+        rules, ids = self.rules, [arm.id for arm in request.arms]
+        if rules.position is not None:
+            arms = arms.copy()
+            arms[:, rules.position] = position_of(1)
+        epsilon = max(rules.epsilon, rules.floor * len(arms)) if self._explores else 0.0
+        if group == "control" and rules.baseline == "uniform":
+            epsilon = 1.0
+        policy, user = self.state.policy, request.user
+        why = explained(policy, user, arms, ids, row, epsilon=epsilon, reasons=reasons)
+        if group != "control" or rules.baseline == "uniform":
+            return why
+        # The policy has no part in it; nobody knows with which chance a caller chooses.
+        first = [1.0] + [0.0] * (len(arms) - 1)
+        known = first if rules.baseline == "order" else [None] * len(arms)
+        told = zip(why.arms, known, strict=True)
+        return structs.replace(why, arms=[structs.replace(a, chance=c) for a, c in told])
 
     def _policys(self, user: str, arms: FloatArray, id: str, slots: int) -> list[Place]:
         rules = self.rules

@@ -24,12 +24,10 @@ def explained(
     ids: Sequence[str],
     chosen: int,
     *,
-    epsilon: float | None,
+    epsilon: float,
     reasons: Reasons | None,
 ) -> Why:
     """Return why an arm was chosen; costs as much as one decision per arm.
-
-    `epsilon` is the share of decisions in which any arm is drawn; None if a baseline chose.
 
     >>> from dyclu import LinUCB
     >>> policy = LinUCB(2, alpha=0.1)
@@ -52,13 +50,13 @@ def explained(
     return Why(scores, named(best.theta, chosen), chosen != best.arm)
 
 
-def chances(best: Decision, count: int, epsilon: float | None) -> list[float | None]:
+def chances(best: Decision, count: int, epsilon: float) -> list[float | None]:
     """Return the probability with which each arm is chosen; None where the policy tells none.
 
     >>> chances(Decision("ana", 1, 0.0, 0.0), 4, epsilon=0.2)
     [0.05, 0.8500000000000001, 0.05, 0.05]
     """
-    if best.propensity is None or epsilon is None:
+    if best.propensity is None:
         return [None] * count
     # A policy that itself chooses at random gives every arm the same chance.
     rest = best.propensity if best.propensity < 1 else 0.0
