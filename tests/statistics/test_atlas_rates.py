@@ -97,20 +97,25 @@ def test_regret_is_far_below_chance(clicks: bool) -> None:
 def test_users_who_change_follow_the_model_of_their_new_taste(
     clicks: bool, rounds: int, share: float
 ) -> None:
-    """Half of the users change to a taste that others have; those who do not change stay."""
-    world = World(5, clicks=clicks)
-    world.play(60)
-    world.at[::2] = (world.at[::2] + 1) % TASTES
-    world.play(rounds)
-    homes = np.array([world.policy.locate(user).model for user in range(USERS)])
-    stayed = np.arange(USERS) % 2 == 1
-    right = 0
-    for taste in range(TASTES):
-        main = Counter(homes[stayed & (world.at == taste)]).most_common(1)[0][0]
-        right += int((homes[~stayed & (world.at == taste)] == main).sum())
-    assert right >= share * USERS / 2
-    told = {change.user for change in world.policy.changes}
-    assert len(told & set(np.flatnonzero(stayed).tolist())) <= 2
+    """Half of the users change to a taste that others have; those who do not change stay.
+
+    Three worlds together: in one of ten with clicks, a taste has two equal models for a while.
+    """
+    right = wrongly = 0
+    for seed in (5, 6, 7):
+        world = World(seed, clicks=clicks)
+        world.play(60)
+        world.at[::2] = (world.at[::2] + 1) % TASTES
+        world.play(rounds)
+        homes = np.array([world.policy.locate(user).model for user in range(USERS)])
+        stayed = np.arange(USERS) % 2 == 1
+        for taste in range(TASTES):
+            main = Counter(homes[stayed & (world.at == taste)]).most_common(1)[0][0]
+            right += int((homes[~stayed & (world.at == taste)] == main).sum())
+        told = {change.user for change in world.policy.changes}
+        wrongly += len(told & set(np.flatnonzero(stayed).tolist()))
+    assert right >= share * 3 * USERS / 2
+    assert wrongly <= 3
 
 
 @pytest.mark.parametrize("clicks", [False, True], ids=["Gaussian", "clicks"])

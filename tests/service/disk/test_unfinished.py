@@ -84,7 +84,7 @@ def test_no_snapshot_and_no_rebuild_contains_a_user_whose_erasure_is_not_finishe
         assert sorted((folder / SNAPSHOTS).glob("*")) == before
         served.erasures.resume()
         async with asyncio.timeout(30):
-            while served.files.reader.being_erased():
+            while served.erasures.running or served.files.reader.being_erased():
                 await asyncio.sleep(0.01)
         with served.erasures.followed() as gone:
             assert not gone
