@@ -95,6 +95,15 @@ def test_a_sound_policy_passes(make: Make) -> None:
 
 
 @pytest.mark.parametrize(("make", "check"), ALONE.items(), ids=name)
+def test_the_check_of_a_broken_rule_fails(make: Make, check: str) -> None:
+    more = {"load": loader(make)} if check == "check_saved_policy_continues" else {}
+    with pytest.raises(NonConformance) as caught:
+        getattr(conformance, check)(make, **more)
+    assert caught.value.checks == (check,)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("make", "check"), ALONE.items(), ids=name)
 def test_the_broken_rule_is_named_and_no_other(make: Make, check: str) -> None:
     assert failure(make).checks == (check,)
 

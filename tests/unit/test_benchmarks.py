@@ -58,7 +58,16 @@ def turns() -> list[Turn]:
     return list(map(turn, SMALL.world(seed=0)))
 
 
-@pytest.mark.parametrize("group", command.GROUPS)
+SLOW = ("crowd", "service")
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        pytest.param(group, marks=pytest.mark.long if group in SLOW else ())
+        for group in command.GROUPS
+    ],
+)
 def test_every_group_runs_and_writes_what_the_page_says(group: str, tmp_path: Path) -> None:
     arguments = [group, "--quick", "--out", str(tmp_path), "--cache", str(tmp_path / "cache")]
     assert command.run(arguments) == 0

@@ -11,7 +11,11 @@ from tests.service.crash import BROKEN, Ordeal
 
 @pytest.mark.parametrize(
     ("policy", "kills"),
-    [("atlas", 4), ("dyclu", 3), pytest.param("atlas", 200, marks=pytest.mark.long)],
+    [
+        ("atlas", 4),
+        pytest.param("dyclu", 3, marks=pytest.mark.long),
+        pytest.param("atlas", 200, marks=pytest.mark.long),
+    ],
 )
 def test_nothing_acknowledged_is_lost(tmp_path: Path, policy: str, kills: int) -> None:
     found = Ordeal(tmp_path, policy, seed=kills).suffer(kills)

@@ -464,7 +464,7 @@ def test_true_groups_are_found_while_nobody_changes() -> None:
     assert len(set(found)) == len(policy.models) == len(set(truth.tolist()))
 
 
-@pytest.mark.parametrize("noise", [None, WORLD.noise])
+@pytest.mark.parametrize("noise", [None, pytest.param(WORLD.noise, marks=pytest.mark.long)])
 def test_regret_is_less_than_half_of_linucbs_if_users_change_and_are_alike(
     noise: float | None,
 ) -> None:
