@@ -12,7 +12,10 @@ import dyclu
 from dyclu.errors import OptionError
 from dyclu.service.disk import bases, retention
 from dyclu.service.engine.advice import missing_zeros
+from dyclu.service.engine.checks import Given
+from dyclu.service.engine.in_flight import MustWait
 from dyclu.service.engine.lines import RewardBody
+from dyclu.service.schema import RewardRequest
 from dyclu.service.settings import settings
 from tests.service.bench import Bench, bits
 from tests.service.engine.test_engine import refused
@@ -103,6 +106,21 @@ def test_rewards_that_add_up_need_an_id_each(tmp_path: Path) -> None:
     with refused(409, "reward_id"):
         bench.reward("e", 1.0, reward_id="a")
     assert bench.reader.last() == 3
+
+
+def test_an_id_that_is_in_flight_for_another_decision_holds_up_all_slots(tmp_path: Path) -> None:
+    """Otherwise one slot's reward would be left out, and the other one's written."""
+    bench = Bench(tmp_path, **LEARNT, reward="sum")
+    bench.decide("ana", decision_id="a")
+    bench.decide("ana", decision_id="b", slots=2)
+    first = Given.of(RewardRequest(value=1.0, reward_id="order"))
+    both = Given.of(RewardRequest(values={1: 1.0, 2: 1.0}, reward_id="order"))
+    reply = bench.engine.reward("a", first)
+    with pytest.raises(MustWait):
+        bench.engine.reward("b", both)
+    bench.write(reply.lines)
+    with refused(409):
+        bench.engine.reward("b", both)
 
 
 def test_without_default_only_what_arrived_is_learnt(tmp_path: Path) -> None:

@@ -419,7 +419,7 @@ class Population:
             slope = new / share - old / (1.0 - share)
             slope -= float((ratios / (1.0 + (1.0 - share) * ratios)).sum())
             low, high = (share, high) if slope > 0.0 else (low, share)
-        self.stream[kernels.atlas.NEWNESS] = max(math.log(known * low / (1.0 - low)), 0.0)
+        self.stream[kernels.atlas.NEWNESS] = math.log(max(known * low / (1.0 - low), 1.0))
 
     def _set_noise(self, variance: float) -> None:
         """Set the noise of rewards; that of clicks is part of their weights (`kernels.laws`)."""

@@ -122,17 +122,19 @@ class Deciding:
             arms = arms.copy()
             arms[:, rules.position] = position_of(1)
         epsilon = max(rules.epsilon, rules.floor * len(arms)) if self._explores else 0.0
-        if group == "control" and rules.baseline == "uniform":
-            epsilon = 1.0
-        policy, user = self.state.policy, request.user
+        policy, user, count = self.state.policy, request.user, len(arms)
         why = explained(policy, user, arms, ids, row, epsilon=epsilon, reasons=reasons)
-        if group != "control" or rules.baseline == "uniform":
+        if group != "control":
             return why
         # The policy has no part in it; nobody knows with which chance a caller chooses.
-        first = [1.0] + [0.0] * (len(arms) - 1)
-        known = first if rules.baseline == "order" else [None] * len(arms)
-        told = zip(why.arms, known, strict=True)
-        return structs.replace(why, arms=[structs.replace(a, chance=c) for a, c in told])
+        known: dict[str, list[float | None]] = {
+            "uniform": [1.0 / count] * count,
+            "order": [1.0, *[0.0] * (count - 1)],
+            "caller": [None] * count,
+        }
+        told = zip(why.arms, known[rules.baseline], strict=True)
+        scores = [structs.replace(arm, chance=chance) for arm, chance in told]
+        return structs.replace(why, arms=scores, at_random=rules.baseline == "uniform")
 
     def _policys(self, user: str, arms: FloatArray, id: str, slots: int) -> list[Place]:
         rules = self.rules

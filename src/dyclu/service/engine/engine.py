@@ -199,6 +199,7 @@ class Engine:
         new = []
         for slot, value in given.values.items():
             ref = settling.name_of(made.seq, slot, named)
+            self._in_flight.check_id(ref, "arrival")
             line = known.get(slot) if named is None else self._old_lines.find(ref, "arrival")
             if line is None and waits:
                 new.append(slot)
