@@ -136,7 +136,8 @@ def test_a_tenant_archives_what_it_retires_and_erases_there_too(tmp_path: Path) 
         assert numbers == list(range(1, 261))
         assert (await served.erase("anastasia")).exact
         assert users_in(served.folder) == {"bob"}
-        assert not anywhere(served.folder, b"anastasia")
+        # A reader may hold up the cleaning of unused space for a moment.
+        await until(lambda: not anywhere(served.folder, b"anastasia"))
         await rebuilt(served)
         await served.stop()
 
@@ -157,7 +158,8 @@ def test_a_user_who_was_pushed_out_is_erased_when_only_the_archive_knows_them(
         assert users_in(served.folder) >= {"anastasia", "bob"}
         assert (await served.erase("anastasia")).erased_records == 0
         assert "anastasia" not in users_in(served.folder)
-        assert not anywhere(served.folder, b"anastasia")
+        # A reader may hold up the cleaning of unused space for a moment.
+        await until(lambda: not anywhere(served.folder, b"anastasia"))
         with pytest.raises(Refusal, match="no such user"):
             await served.erase("anastasia")
         await rebuilt(served)
