@@ -32,6 +32,36 @@ def panel_evidence(
 
 
 @compiled
+def pair_evidence(
+    grams: FloatArray,
+    moments: FloatArray,
+    ratios: FloatArray,
+    precision: FloatArray,
+    shift: FloatArray,
+    noise: float,
+    out: FloatArray,
+) -> None:
+    """Set `out` to the log Bayes factors of a common taste, one for every two of the segments."""
+    n, zero, nothing = len(ratios), np.zeros_like(precision), np.zeros_like(shift)
+    gram, moment, alone = np.empty_like(precision), np.empty_like(shift), np.empty(n)
+    empty = log_evidence(zero, nothing, precision, shift, 0.0, zero, nothing)
+    for s in range(n):
+        weight = 1.0 / (noise * ratios[s])
+        alone[s] = log_evidence(zero, nothing, precision, shift, weight, grams[s], moments[s])
+    pair = 0
+    for s in range(n):
+        for i in range(len(shift)):
+            for j in range(len(shift)):
+                gram[i, j] = grams[s, i, j] / (noise * ratios[s])
+            moment[i] = moments[s, i] / (noise * ratios[s])
+        for t in range(s):
+            weight = 1.0 / (noise * ratios[t])
+            both = log_evidence(gram, moment, precision, shift, weight, grams[t], moments[t])
+            out[pair] = both - alone[s] - alone[t] + empty
+            pair += 1
+
+
+@compiled
 def expect(
     grams: FloatArray,
     moments: FloatArray,

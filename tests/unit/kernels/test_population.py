@@ -120,3 +120,33 @@ def test_mean_variance_is_the_mean_over_contexts(seed: int, dim: int) -> None:
 
 def test_mean_variance_is_zero_without_contexts() -> None:
     assert kernels.population.mean_variance(np.eye(3), np.zeros((3, 3))) == 0.0
+
+
+@FEW
+@given(SEEDS, DIMS, st.integers(2, 5))
+def test_pair_evidence_is_the_bayes_factor_of_a_common_taste(
+    seed: int, dim: int, count: int
+) -> None:
+    panel = Panel(seed, dim, count)
+    found = np.empty(count * (count - 1) // 2)
+    kernels.population.pair_evidence(
+        panel.grams, panel.moments, panel.ratios, panel.prior.precision, panel.prior.shift,
+        panel.noise, found,
+    )  # fmt: skip
+    expected = [
+        _log_density([panel.segments[s], panel.segments[t]], panel.prior)
+        - _log_density([panel.segments[s]], panel.prior)
+        - _log_density([panel.segments[t]], panel.prior)
+        for s in range(count)
+        for t in range(s)
+    ]
+    assert found == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def _log_density(segments: list[Observed], prior: Prior) -> float:
+    """Return the log density of all rewards of these segments under one taste."""
+    Z, y = np.concatenate([data.Z for data in segments]), np.concatenate([d.y for d in segments])
+    noise = np.concatenate([np.full(len(data.y), data.noise) for data in segments])
+    covariance, error = np.diag(noise) + Z @ prior.covariance @ Z.T, y - Z @ prior.mean
+    _, logdet = np.linalg.slogdet(2.0 * np.pi * covariance)
+    return -0.5 * float(error @ np.linalg.solve(covariance, error) + logdet)

@@ -15,7 +15,7 @@ from dyclu import kernels
 from dyclu.policies.atlas.inference import ESTABLISHED, Inference
 from dyclu.policies.atlas.tastes import NEW
 from dyclu.policies.atlas.users import LOCATED, NONE
-from dyclu.policies.common.population import COMPARED_USERS, GROWTH
+from dyclu.policies.common.population import COMPARED_USERS, GROWTH, PAIRED
 from dyclu.validation import FloatArray, Ids
 
 PLACED = 16
@@ -124,8 +124,9 @@ class Upkeep:
                 inference.settle(row)
         del self.queue[:PLACED]
         if not self.queue:
-            self._learn_newness()
+            # First: `worth` was computed with the present newness.
             self._dissolve()
+            self._learn_newness()
             tastes = inference.tastes
             self.queue = [
                 int(row)
@@ -148,8 +149,22 @@ class Upkeep:
             joined, members = tastes.joined[tastes.rows], self._members()[tastes.rows]
             alone = joined[joined + members - tastes.users[tastes.rows] < 1.5].sum()
             self.inference.population.learn_newness(
-                self.odds, len(tastes), float(joined.sum()), float(alone)
+                self.odds, len(tastes), float(joined.sum()), float(alone), self._count_tastes()
             )
+
+    def _count_tastes(self) -> float:
+        """Return about how many tastes there are, from some segments of the panel, in turn.
+
+        Once more segments have been located than are in doubt, those tell it better.
+        """
+        tastes, users = self.inference.tastes, self.inference.users
+        if tastes.joined[tastes.rows].sum() >= len(users.doubtful):
+            return 1.0
+        population, (gram, moment, sums) = self.inference.population, self.inference.panel.held()
+        some = (np.arange(min(len(sums), PAIRED)) + int(population.clock)) % len(sums)
+        return population.count_tastes(
+            gram[some], moment[some], np.ascontiguousarray(sums[some, kernels.atlas.RATIO])
+        )
 
     def _note_worth(self, row: int, evidence: FloatArray, misfits: FloatArray) -> None:
         """Note what a segment would be worth if each model that it belongs to did not exist.

@@ -100,8 +100,17 @@ FIRST_NEWNESS_WEIGHT = 10.0
 """Segments that count as evenly spread over the known tastes and one never met. The first users who
 are located, perhaps alone, are no fair sample where rewards tell little."""
 
+COINCIDENCES = 2.0
+"""Pairs of segments that count as known to have one taste before any data."""
+
+PAIRED = 48
+"""Segments every two of which are compared, to count the tastes."""
+
+TELLING = 1.0
+"""Least information of a reward, in nats, at which pairs of segments are compared."""
+
 HALVINGS = 30
-"""Steps of the search for the share of new tastes."""
+"""Steps of the searches for the share of new tastes, and for that of pairs with one taste."""
 
 COMPARED_USERS = 400
 """Most users whose noise is compared."""
@@ -403,12 +412,15 @@ class Population:
             self.stream[kernel.RATIO_PRIOR] = max(2.0 / spread, 4.0)
             self.stream[kernel.RATIO_MEAN] = mean
 
-    def learn_newness(self, odds: Sequence[float], known: int, joined: float, alone: float) -> None:
+    def learn_newness(
+        self, odds: Sequence[float], known: int, joined: float, alone: float, tastes: float = 1.0
+    ) -> None:
         """Learn how likely a taste never met is, by one of `known` tastes (docs/theory.md §10.4).
 
         `odds` has the log evidence of segments in doubt for a known taste rather than a new one,
         `joined` segments have been located, and `alone` of them on a model that nobody shares. The
-        share of new tastes has the largest likelihood; no less than if all were equally likely.
+        share of new tastes has the largest likelihood; no less than if all were equally likely, nor
+        than what is missing to the number `tastes` of all that `count_tastes` returned.
         """
         even = FIRST_NEWNESS_WEIGHT / (known + 1.0)
         new, old = alone + even, joined - alone + FIRST_NEWNESS_WEIGHT - even
@@ -419,7 +431,30 @@ class Population:
             slope = new / share - old / (1.0 - share)
             slope -= float((ratios / (1.0 + (1.0 - share) * ratios)).sum())
             low, high = (share, high) if slope > 0.0 else (low, share)
-        self.stream[kernels.atlas.NEWNESS] = math.log(max(known * low / (1.0 - low), 1.0))
+        newness = max(known * low / (1.0 - low), tastes - known, 1.0)
+        self.stream[kernels.atlas.NEWNESS] = math.log(newness)
+
+    def count_tastes(self, grams: FloatArray, moments: FloatArray, ratios: FloatArray) -> float:
+        """Return about how many tastes there are, by how often two segments have the same one.
+
+        It is a cautious number, and 1 if a reward says so little that no two segments can be told
+        apart (docs/theory.md §10.4).
+        """
+        if self._nats < TELLING:
+            return 1.0
+        n = len(ratios)
+        factors = np.empty(n * (n - 1) // 2)
+        precision = _inverse(self.line_tastes + self.line_doubt)
+        kernels.population.pair_evidence(
+            grams, moments, ratios, precision, precision @ self.line, self.line_noise, factors
+        )
+        excess = np.exp(np.clip(factors, -50.0, 50.0)) - 1.0
+        low, high = 0.0, 1.0
+        for _ in range(HALVINGS):
+            share = 0.5 * (low + high)
+            slope = COINCIDENCES / share + float((excess / (1.0 + share * excess)).sum())
+            low, high = (share, high) if slope > 0.0 else (low, share)
+        return 1.0 / high
 
     def _set_noise(self, variance: float) -> None:
         """Set the noise of rewards; that of clicks is part of their weights (`kernels.laws`)."""
@@ -471,14 +506,19 @@ class Population:
         rewards = FIRST_HAZARD_WEIGHT + self.stream[kernel.FOLLOWED]
         self.stream[kernel.HAZARD] = max((1.0 + self.changes) / rewards, LEAST_HAZARD)
 
+    @property
+    def _nats(self) -> float:
+        """What a reward says of a taste: ``log(1 + ρ)``, as in `set_span`."""
+        signal = kernels.population.mean_variance(self.line_tastes, self.contexts)
+        return math.log1p(signal / self.line_noise)
+
     def set_span(self) -> None:
         """Set how many rewards are remembered: what a change needs by the information per reward.
 
         A change is believed when the evidence for it exceeds ``log(1/hazard)``; a reward gives
         ``log(1 + ρ)`` nats, where ρ is the variance of expected rewards by that of the noise.
         """
-        signal = kernels.population.mean_variance(self.line_tastes, self.contexts)
-        nats = math.log1p(signal / self.line_noise)
+        nats = self._nats
         most = min(MOST_SPAN, MOST_BYTES // (8 * (self.dim + kernels.memory.REMEMBERED)))
         needed = SPAN_NATS * math.log(1.0 / self.stream[kernels.atlas.HAZARD])
         self.span = max(LEAST_SPAN, min(most, math.ceil(needed / max(nats, 1e-3))))

@@ -32,6 +32,9 @@ from dyclu.validation import as_whole
 RESULT_VERSION = 5
 """Increased when the code gives other numbers for a job; stored results are then not used."""
 
+POLICY_VERSIONS = {"atlas": 1}
+"""Increased instead when only this policy gives other numbers: results of the others stay valid."""
+
 LOOK = 25
 """Neighbourhoods are measured at every 25th round of a user, which takes almost no time."""
 
@@ -130,7 +133,7 @@ class Job:
             "seed": self.seed,
             "look": LOOK,
             "points": POINTS,
-            "result": RESULT_VERSION,
+            "result": result_version(self.policy),
             "dyclu": __version__,
         }
 
@@ -155,6 +158,15 @@ class Job:
         child = np.random.SeedSequence(self.seed, spawn_key=(0,)).generate_state(1)
         policy = contestants.contestant(self.policy, world, seed=int(child[0]))
         return result_of(self, play(policy, world, look=LOOK))
+
+
+def result_version(policy: str) -> tuple[int, int]:
+    """Return the version of a policy's numbers, a part of the key of every job.
+
+    >>> result_version("linucb") == (RESULT_VERSION, 0)
+    True
+    """
+    return RESULT_VERSION, POLICY_VERSIONS.get(policy, 0)
 
 
 def digest(value: Any) -> str:

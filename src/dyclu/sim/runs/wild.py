@@ -11,7 +11,7 @@ from dyclu.policies.oracle import Oracle
 from dyclu.policies.told import Told
 from dyclu.policy import Policy
 from dyclu.sim.runs.contestants import ALPHA, RIDGE, check_made
-from dyclu.sim.runs.jobs import COSTS, LOOK, RESULT_VERSION, digest, result_of, source_of
+from dyclu.sim.runs.jobs import COSTS, LOOK, digest, result_of, result_version, source_of
 from dyclu.sim.runs.play import play
 from dyclu.sim.runs.results import POINTS, Result
 from dyclu.sim.runs.stream import contestants as uninformed
@@ -134,7 +134,7 @@ class WildJob:
             "seed": self.seed,
             "look": LOOK,
             "points": POINTS,
-            "result": RESULT_VERSION,
+            "result": result_version(self.policy),
             "dyclu": __version__,
         }
 

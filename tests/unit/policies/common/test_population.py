@@ -331,3 +331,41 @@ def test_where_all_users_share_a_few_tastes_a_new_one_is_as_likely_as_any_other(
     population = Population(DIM, noise=None, rewards=None)
     population.learn_newness([5.0] * 100, 4, 1000.0, 0.0)
     assert newness(population) == 1.0
+
+
+def test_the_newness_is_at_least_what_is_missing_to_the_tastes_counted() -> None:
+    population = Population(DIM, noise=None, rewards=None)
+    population.learn_newness([], 10, 0.0, 0.0, tastes=25.0)
+    assert newness(population) == pytest.approx(15.0)
+
+
+def counted(tastes: int, noise: float, seed: int) -> float:
+    """Return the number of tastes counted among 48 segments of 10 rewards."""
+    rng, n = np.random.default_rng(seed), 10
+    population = Population(DIM, noise=noise**2, rewards=None)
+    theta, grams, moments = rng.normal(size=(tastes, DIM)), [], []
+    for user in range(module.PAIRED):
+        X = rng.normal(size=(n, DIM))
+        y = X @ theta[user % tastes] + noise * rng.normal(size=n)
+        for x, reward in zip(X, y, strict=True):
+            population.record(x, float(reward))
+        Z = np.column_stack([X, np.ones(n)])
+        grams.append(Z.T @ Z)
+        moments.append(Z.T @ y)
+    population.begin()
+    return population.count_tastes(np.array(grams), np.array(moments), np.ones(module.PAIRED))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tastes_are_counted_by_pairs(seed: int) -> None:
+    """Of 1,128 pairs of 48 segments, 5 tastes have 208 in common and 24 have 24.
+
+    Two more count before any data, so 1128/210 and 1128/26 are expected where all pairs are clear.
+    Of 24 tastes in 3 dimensions, a few are so near that a pair of segments leaves a doubt.
+    """
+    assert counted(5, 0.01, seed) == pytest.approx(1128 / 210, rel=0.02)
+    assert counted(24, 0.01, seed) == pytest.approx(1128 / 26, rel=0.15)
+
+
+def test_no_taste_is_counted_where_rewards_tell_little() -> None:
+    assert counted(24, 10.0, 0) == 1.0

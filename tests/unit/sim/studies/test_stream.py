@@ -16,8 +16,8 @@ from dyclu.errors import OptionError, SweepFailed
 from dyclu.policies import Uniform
 from dyclu.sim.reports.document import Table
 from dyclu.sim.reports.page import html, markdown
+from dyclu.sim.runs import jobs
 from dyclu.sim.runs.results import Result, write_csv, write_timing
-from dyclu.sim.runs.stream import job as stream_job
 from dyclu.sim.runs.sweep import sweep
 from dyclu.sim.studies.stream import LASTFM, MOVIELENS, StreamStudy
 from dyclu.sim.worlds.lastfm import LISTENED, TAGGED, LastFM
@@ -118,7 +118,7 @@ def test_everything_that_decides_a_run_changes_its_key(
         # Files that read to the same people but other features.
         replace(job, source=replace(last_fm, features=-last_fm.features).digest).key,
     ]
-    monkeypatch.setattr(stream_job, "RESULT_VERSION", 99)
+    monkeypatch.setattr(jobs, "RESULT_VERSION", 99)
     assert len({*keys, job.key}) == len(keys) + 1
 
 

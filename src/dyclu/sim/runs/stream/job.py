@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dyclu import __version__
-from dyclu.sim.runs.jobs import COSTS, RESULT_VERSION, digest, source_of
+from dyclu.sim.runs.jobs import COSTS, digest, result_version, source_of
 from dyclu.sim.runs.measures import delays
 from dyclu.sim.runs.results import POINTS, Result, Timing, checkpoints
 from dyclu.sim.runs.stream import contestants
@@ -74,7 +74,7 @@ class StreamJob:
             "source": source_of(self.policy, known=contestants.contestants()),
             "seed": self.seed,
             "points": POINTS,
-            "result": RESULT_VERSION,
+            "result": result_version(self.policy),
             "dyclu": __version__,
         }
 
