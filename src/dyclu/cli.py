@@ -500,6 +500,13 @@ def evaluate(
         typer.Option(help="Column of propensities.", show_default="they are estimated"),
     ] = None,
     time: Annotated[str | None, typer.Option(help="Column of the time.")] = None,
+    decision: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of the decision's id; an id that occurs twice is refused.",
+            show_default="rows are not checked for repetition",
+        ),
+    ] = None,
     features: Annotated[
         Path | None,
         typer.Option(
@@ -543,7 +550,7 @@ def evaluate(
     targets = _targets(saved or [], epsilon)
     read = Log.read(
         log, features=_features(features, saved or []), user=user, reward=reward, arm=arm,
-        offered=offered, items=items, propensity=propensity, time=time,
+        offered=offered, items=items, propensity=propensity, time=time, decision=decision,
     )  # fmt: skip
     names = [] if learning is None else [name.strip() for name in learning.split(",")]
     learners = {name: make(name, read.dim) for name in names}

@@ -115,6 +115,14 @@ def test_refusals_are_one_line_and_status_2(folder: Path, tmp_path: Path) -> Non
     assert "row 0, column 'clicked'" in wrong.stderr or "'clicked'" in wrong.stderr
 
 
+def test_a_decision_that_is_logged_twice_is_refused(folder: Path) -> None:
+    """Every user comes 30 times, so as ids of decisions their names are wrong from row 100 on."""
+    declared = f"--features={folder / 'features.toml'}"
+    assert "row 100, column 'who'" in refusal(
+        run(folder, declared, "--decision=who", "--no-report")
+    )
+
+
 def saved(file: Path, **arm: Any) -> str:
     """Save a policy that learnt nothing, with features of these columns of an arm."""
     features = dyclu.Features(arm=arm)

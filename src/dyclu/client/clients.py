@@ -73,7 +73,8 @@ class Client:
     ) -> Choice:
         """Choose one of the arms, by id: vectors, or dicts of declared columns.
 
-        Options are `slots`, `rank`, `active`, `chosen` and `explain`.
+        Options are `slots`, `rank`, `active`, `explain`, and in shadow mode `chosen`, `propensity`
+        and `at`.
         """
         return choice_of(self._ask(decision_request(user, arms, context, decision_id, options)))
 
@@ -233,7 +234,8 @@ class AsyncClient:
     ) -> Choice:
         """Choose one of the arms, by id: vectors, or dicts of declared columns.
 
-        Options are `slots`, `rank`, `active`, `chosen` and `explain`.
+        Options are `slots`, `rank`, `active`, `explain`, and in shadow mode `chosen`, `propensity`
+        and `at`.
         """
         return choice_of(
             await self._ask(decision_request(user, arms, context, decision_id, options))

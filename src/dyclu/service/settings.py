@@ -388,8 +388,8 @@ def _shown_key(key: Key | Operator) -> str:
 RELOADED = frozenset({"operators", "max_body", "body_timeout", "tenants"})
 RELOADED_OF_TENANT = frozenset(
     {
-        "mode", "epsilon", "floor", "control", "reward", "learn", "reward_wait", "default_reward",
-        "log_arms", "features", "limits", "keys",
+        "mode", "epsilon", "floor", "control", "baseline", "reward", "learn", "reward_wait",
+        "default_reward", "log_arms", "features", "limits", "keys",
     }
 )  # fmt: skip
 """Settings that can be changed while the service runs; all others need a restart."""

@@ -417,3 +417,32 @@ def test_a_journal_of_the_first_format_is_brought_up_to_date(bench: Bench) -> No
     bench.reward("waiting", 0.5)
     bench.erase("u1")
     assert "u1" not in bench.state.users
+
+
+def test_a_journal_whose_lines_do_not_say_how_rewards_are_combined_opens(tmp_path: Path) -> None:
+    """Format 3 wrote `"settles": true`; the present setting says how."""
+    bench = Bench(tmp_path, learn="settled", reward="sum", reward_wait=60.0)
+    for id in ("old", "older"):
+        bench.decide("ana", decision_id=id)
+        bench.reward(id, 1.0, reward_id=f"first-of-{id}")
+    before = bits(bench.state, tmp_path)
+    bench.close()
+    rows = sqlite3.connect(tmp_path / JOURNAL)
+    changed = rows.execute(
+        "UPDATE journal SET body = json_set(body, '$.settles', json('true')) "
+        "WHERE json_extract(body, '$.settles') = 'sum'"
+    ).rowcount
+    rows.execute("UPDATE meta SET value = '3' WHERE name = 'format'")
+    rows.commit()
+    rows.close()
+    assert changed == 2
+    bench.open()
+    assert bits(bench.state, tmp_path) == before
+    assert bench.reward("old", 1.0, reward_id="first-of-old").repeated
+    bench.reward("old", 2.0, reward_id="second-of-old")
+    bench.now += 61
+    bench.expire()
+    learnt = [line.body.value for line in bench.reader.after(0) if line.kind == "reward"]  # type: ignore[union-attr]
+    assert learnt == [3.0, 1.0]
+    with closing(sqlite3.connect(tmp_path / JOURNAL)) as rows:
+        assert rows.execute("SELECT value FROM meta WHERE name = 'format'").fetchone() == ("4",)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dyclu.errors import OptionError
 from dyclu.evaluate import UserTotals, lift
+from dyclu.service.disk.snapshots import JOURNAL
 from dyclu.service.engine.choice import in_control
 from dyclu.service.engine.lift import BUCKETS, DAY, LiftSums, bucket_of
 from dyclu.service.engine.lines import MICRO
 from dyclu.service.http.lifts import lift_view
 from dyclu.service.settings import TenantSettings, settings
-from tests.service.bench import ARMS, START, Bench, bits
+from tests.service.bench import ARMS, START, Bench, ask, bits
 from tests.service.engine.test_engine import refused
 
 
@@ -195,7 +198,7 @@ def test_buckets_are_used_evenly() -> None:
 def test_a_verdict_says_whether_the_policy_earns_more() -> None:
     rules = TenantSettings(2, control=0.5)
     sums = LiftSums()
-    assert "since there is a control group" in lift_view(sums, rules).verdict
+    assert "since there is this control group" in lift_view(sums, rules).verdict
     at = round(START * MICRO)
     for user in range(4000):
         sums.add(at, user % 2, user, decisions=1, reward=float(user % 8 == 0))
@@ -247,3 +250,101 @@ def test_an_explanation_gives_the_chances_that_the_arms_really_had(tmp_path: Pat
             else:
                 assert set(found.values()) == {1 / 3}
         bench.close()
+
+
+def test_a_floor_too_large_for_the_arms_is_refused_only_if_it_applies(tmp_path: Path) -> None:
+    """Nothing is drawn in shadow mode."""
+    bench = opened(tmp_path, control=0.0, floor=0.4)
+    with refused(422, "arms"):
+        bench.decide("ana")
+    bench.engine.follow(replace(bench.rules, mode="shadow"))
+    assert bench.decide("ana", chosen="a1").chosen == "a1"
+
+
+def serve(bench: Bench, count: int = 20) -> None:
+    for i in range(count):
+        bench.reward(bench.decide(f"u{i}").decision_id, 1.0)
+
+
+def counted(bench: Bench) -> tuple[float, float]:
+    """Decisions and rewards of the comparison, of both groups together."""
+    decisions, reward = bench.state.lift.totals().sum(axis=0)
+    return decisions, reward
+
+
+@pytest.mark.parametrize("change", [{"baseline": "order"}, {"control": 0.6}])
+def test_another_baseline_or_share_begins_a_new_comparison(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    bench = opened(tmp_path)
+    serve(bench)
+    bench.decide("waits", decision_id="waits")
+    assert counted(bench) == (21, 20)
+    first = lift_view(bench.state.lift, bench.rules)
+    assert first.since == START
+    bench.now += 5
+    bench.rules = replace(bench.rules, **change)
+    bench.engine.follow(bench.rules)
+    # Nothing has been compared by these settings yet.
+    assert lift_view(bench.state.lift, bench.rules).treated.decisions == 0
+    serve(bench, 10)
+    # The decision before had another baseline, so its reward belongs to no group.
+    bench.reward("waits", 1.0)
+    assert counted(bench) == (10, 10)
+    assert lift_view(bench.state.lift, bench.rules).since == START + 5
+    kinds = [line.kind for line in bench.reader.after(0)]
+    assert kinds.count("comparison") == 2
+    before = bits(bench.state, tmp_path)
+    assert bits(bench.replayed(), tmp_path) == before
+    bench.save()
+    bench.restart()
+    assert bench.snapshots.used > 0
+    assert bits(bench.state, tmp_path) == before
+    serve(bench, 1)
+    assert counted(bench) == (11, 11)
+
+
+def test_a_comparison_goes_on_after_a_restart_and_after_a_pause(tmp_path: Path) -> None:
+    bench = opened(tmp_path)
+    serve(bench, 5)
+    bench.restart()
+    serve(bench, 5)
+    paused = bench.rules
+    bench.engine.follow(replace(paused, control=0.0))
+    serve(bench, 5)
+    bench.engine.follow(paused)
+    serve(bench, 5)
+    assert counted(bench) == (15, 15)
+    assert lift_view(bench.state.lift, paused).since == START
+
+
+def test_a_comparison_whose_line_was_not_written_begins_with_the_next_decision(
+    tmp_path: Path,
+) -> None:
+    bench = opened(tmp_path)
+    bench.engine.decide(ask("ana"))
+    bench.engine.failed()
+    serve(bench, 3)
+    assert next(line.kind for line in bench.reader.after(0)) == "comparison"
+    # Decisions that are asked for at the same time begin one comparison.
+    bench.engine.follow(replace(bench.rules, baseline="order"))
+    asked = [bench.engine.decide(ask(user)) for user in ("ana", "ben")]
+    assert [len(one.lines) for one in asked] == [2, 1]
+
+
+def test_sums_of_a_journal_that_names_no_comparison_are_kept(tmp_path: Path) -> None:
+    """Journals before format 4 have no such lines; an upgrade must not throw the sums away."""
+    bench = opened(tmp_path)
+    serve(bench, 5)
+    bench.close()
+    rows = sqlite3.connect(tmp_path / JOURNAL)
+    assert rows.execute("DELETE FROM journal WHERE kind = 'comparison'").rowcount == 1
+    rows.execute("UPDATE meta SET value = '3' WHERE name = 'format'")
+    rows.commit()
+    rows.close()
+    bench.open()
+    assert counted(bench) == (5, 5)
+    serve(bench, 5)
+    assert counted(bench) == (10, 10)
+    view = lift_view(bench.state.lift, bench.rules)
+    assert (view.since, view.treated.decisions + view.control.decisions) == (None, 10)

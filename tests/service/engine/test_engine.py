@@ -267,6 +267,40 @@ def test_shadow_mode_learns_from_the_callers_choice(tmp_path: Path) -> None:
         bench.decide("ana", chosen="elsewhere")
 
 
+def test_a_caller_who_chooses_says_with_which_propensity_and_when(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, mode="shadow")
+    answer = bench.decide("ana", chosen="a2", propensity=0.25, at=1.5e9, decision_id="d")
+    assert (answer.chosen, answer.propensity) == ("a2", 0.25)
+    pair = bench.decide("ana", chosen=["a1", "a0"], propensity=[0.5, 0.125], slots=2)
+    assert [one.propensity for one in pair.slots or []] == [0.5, 0.125]
+    bench.restart()
+    line = bench.reader.find("d", "decision")
+    assert line is not None
+    assert isinstance(line.body, DecisionBody)
+    assert (line.body.propensity, line.body.at) == (0.25, 1.5e9)
+    # Asked again without them: the first answer.
+    assert bench.decide("ana", chosen="a2", decision_id="d") == answer
+    for wrong in ([0.5], [0.5, 0.1, 0.1], 0.5):
+        with refused(422, "propensity"):
+            bench.decide("ana", chosen=["a1", "a0"], propensity=wrong, slots=2)
+
+
+def test_propensity_and_time_of_a_decision_that_the_service_makes_are_refused(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path)
+    for field, value in (("propensity", 0.5), ("at", 1.5e9)):
+        with refused(422, field):
+            bench.decide("ana", **{field: value})
+    (tmp_path / "control").mkdir()
+    bench = Bench(tmp_path / "control", control=0.5, baseline="caller")
+    for user in (f"u{i}" for i in range(20)):
+        answer = bench.decide(user, chosen="a1", propensity=0.25)
+        assert answer.propensity == (0.25 if answer.group == "control" else 1.0)
+        with refused(422, "at"):
+            bench.decide(user, chosen="a1", at=1.5e9)
+
+
 def test_chosen_is_refused_online(bench: Bench) -> None:
     with refused(422, "chosen"):
         bench.decide(chosen="a0")

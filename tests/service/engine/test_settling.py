@@ -152,6 +152,22 @@ def test_a_decision_keeps_the_way_of_learning_it_was_made_with(tmp_path: Path) -
     assert learnt(bench) == [(3, 1, 0.5, False), (1, 1, 1.0, False)]
 
 
+def test_a_decision_keeps_the_way_in_which_its_rewards_are_combined(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, **LEARNT, reward="sum")
+    bench.decide("ana", decision_id="d")
+    bench.reward("d", 1.0, reward_id="a")
+    bench.engine.follow(replace(bench.rules, reward="first"))
+    bench.decide("ana", decision_id="e")
+    bench.reward("e", 0.5, reward_id="b")
+    assert bench.reward("d", 1.0, reward_id="a").repeated
+    bench.reward("d", 2.0, reward_id="c")
+    bench.engine.follow(replace(bench.rules, reward="sum"))
+    assert bench.reward("e", 0.5, reward_id="b").repeated
+    bench.now += 61
+    bench.expire()
+    assert learnt(bench) == [(1, 1, 3.0, False), (3, 1, 0.5, False)]
+
+
 def test_an_inactive_decision_settles_after_its_activation(tmp_path: Path) -> None:
     bench = Bench(tmp_path, **LEARNT)
     bench.decide("ana", decision_id="d", active=False)

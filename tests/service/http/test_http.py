@@ -341,6 +341,18 @@ def test_shadow_mode_learns_from_the_callers_choices_and_reports_agreement(tmp_p
         policy = made.http.get("/v1/policy").json()
         assert policy["agreement"] == sum(agreed) / 12
         assert policy["mode"] == "shadow"
+        known = made.decide("ana", chosen="a1", propensity=0.5, at=1.5e9).json()
+        assert (known["chosen"], known["propensity"]) == ("a1", 0.5)
+        for field, value in (("propensity", 0), ("propensity", 1.5), ("at", -1), ("at", "now")):
+            wrong = made.decide("ana", chosen="a1", **{field: value})
+            assert (wrong.status_code, wrong.json()["error"]["field"]) == (422, field)
+        body = json.dumps({"user": "ana", "arms": ARMS, "chosen": "a1", "at": 5})
+        twice = made.http.post(
+            "/v1/decisions",
+            content=body.replace('"at": 5', '"at": 5, "at": 6'),
+            headers={"Content-Type": "application/json"},
+        )
+        assert (twice.status_code, twice.json()["error"]["code"]) == (422, "repeated")
         refused = made.decide("ana")
         assert refused.status_code == 422
         assert refused.json()["error"]["field"] == "chosen"

@@ -66,7 +66,10 @@ def test_models_and_timelines_say_what_they_like(tmp_path: Path) -> None:
         jazz, rock = (models[id] for id in sorted(by_taste, key=lambda id: by_taste[id]))
         assert names(jazz["likes"]) == names(rock["dislikes"]) == {"genre=jazz"}
         assert names(jazz["dislikes"]) == names(rock["likes"]) == {"genre=rock", "price"}
-        assert (jazz["users"], rock["users"]) == (5, 5)
+        assert (jazz["users"], rock["users"]) == (jazz["likely"], rock["likely"]) == (5, 5)
+        # On average, over both halves; the prices that they like cancel out.
+        assert names(found["likes"]) == {"genre=jazz", "genre=rock"}
+        assert names(found["dislikes"]) == {"genre=folk", "genre=pop"}
         for model, taste in ((jazz, 0), (rock, 1)):
             users = [made.http.get(f"/v1/users/u{i}").json() for i in range(taste, 10, 2)]
             mean = np.average([one["mean_reward"] for one in users])
@@ -102,6 +105,8 @@ def test_the_page_tells_tastes_and_moves_in_names(tmp_path: Path) -> None:
         live(made, {"u0": "dear rock"}, 40, seed=1)
         window.open(made.url)
         wait_until(lambda: "genre=jazz" in window.text("#taste-rows"))
+        assert "high price" in window.text("#taste-rows")
+        assert window.text("#taste-common").startswith("On average: likes genre=")
         wait_until(lambda: "likes genre=rock" in window.text("#changes"))
         window.run("who.value = 'u0'; lookup.requestSubmit()")
         wait_until(lambda: window.text("#user-moved").startswith("Moved from model"))
@@ -110,6 +115,30 @@ def test_the_page_tells_tastes_and_moves_in_names(tmp_path: Path) -> None:
         assert after.startswith("model")
         window.phone(380, 800)
         assert window.run("return document.documentElement.scrollWidth") <= 380
+        assert window.complaints() == []
+
+
+def test_users_in_doubt_are_counted_where_they_likely_are(tmp_path: Path) -> None:
+    """Rare clicks: nobody is on a model for certain, and the page says so."""
+    given = told(tmp_path, dim=None, features=SHOP, policy="atlas", options={})
+    with running(given) as made, browser() as window:
+        rng = np.random.default_rng(0)
+        rows = [
+            {
+                "user": f"u{i % 40}",
+                "arm": {"genre": GENRES[i % 4], "price": 0.0},
+                "reward": float(rng.random() < 0.1),
+            }
+            for i in range(400)
+        ]
+        made.http.post("/v1/observations", json={"observations": rows})
+        found = made.http.get("/v1/models").json()
+        users = [made.http.get(f"/v1/users/u{i}").json()["model"] for i in range(40)]
+        for one in found["models"]:
+            assert (one["users"], one["likely"]) == (0, users.count(one["id"]))
+        assert sum(one["likely"] for one in found["models"]) > 0
+        window.open(made.url)
+        wait_until(lambda: "certain or likely" in window.text("#map-note"))
         assert window.complaints() == []
 
 
@@ -191,3 +220,18 @@ def test_without_names_features_are_numbered(tmp_path: Path) -> None:
         many = [{"id": f"a{i}", "features": ARMS[0]["features"]} for i in range(101)]
         refused = made.decide("ana", arms=many, explain=True)
         assert refused.json()["error"]["field"] == "explain"
+
+
+def test_reasons_in_names_do_not_count_the_position(tmp_path: Path) -> None:
+    """The arms' own values of that column are replaced, so they are no reason for anything."""
+    with running(
+        told(tmp_path, dim=None, features=SHOP, position=SHOP.names.index("price"))
+    ) as made:
+        live(made, {"u0": "dear rock"}, 40, seed=0)
+        body = {"user": "u0", "arms": arms(("jazz", 0.0), ("rock", 1.0)), "explain": True}
+        answer = made.http.post("/v1/decisions", json=body).json()
+        assert answer["arm"] == "a1"
+        assert names(answer["why"]["reasons"]) == {"genre=jazz", "genre=rock"}
+        means = {one["id"]: one["mean"] for one in answer["why"]["arms"]}
+        lead = means["a1"] - means["a0"]
+        assert sum(one["weight"] for one in answer["why"]["reasons"]) == pytest.approx(lead)

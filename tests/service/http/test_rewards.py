@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,8 @@ def test_the_lift_is_served_and_shown_on_the_page(tmp_path: Path) -> None:
             "return [...document.querySelectorAll('#lift-days tr')].map((row) => row.innerText)"
         )
         assert rows[0].startswith("all")
+        assert abs(found["since"] - time.time()) < 600
+        assert "Decisions since" in window.text("#lift-note")
         assert rows[1].startswith(found["days"][-1]["day"])
         assert window.complaints() == []
 

@@ -385,6 +385,45 @@ def test_a_replay_evaluates_slot_by_slot(pages: Path) -> None:
     assert found["estimated_mean_reward"]["value"] is not None
 
 
+def test_a_replay_compares_arms_with_the_position_of_the_slot(tmp_path: Path) -> None:
+    """What the caller sends in that column counts for nothing, then as now."""
+    bench = Bench(tmp_path, position=1, log_arms=True)
+    spec = bench.rules.spec()
+    for i in range(30):
+        arms = [[1.0, 5.0 * (i % 2)], [0.9, 5.0 * (i % 3)], [0.2, 5.0]]
+        bench.decide("ana", slots=2, decision_id=f"d{i}", arms=arms)
+        bench.reward(f"d{i}", values={1: 1.0, 2: 0.5})
+    report = replay(bench.reader, spec, spec)
+    assert (report.asked, report.agreed) == (60, 60)
+
+
+def test_shadow_decisions_with_propensities_are_evaluated(tmp_path: Path) -> None:
+    """Any of three arms is chosen, and only the first earns 1: so would a policy that knows it."""
+    bench = Bench(tmp_path, mode="shadow", log_arms=True, options={"alpha": 0.01})
+    rng = np.random.default_rng(0)
+    for i in range(300):
+        arm, at = f"a{rng.integers(3)}", 1.5e9 + i
+        bench.decide("ana", chosen=arm, propensity=1 / 3, at=at, decision_id=f"d{i}")
+        bench.reward(f"d{i}", worth("ana", arm))
+    spec = bench.rules.spec()
+    report = replay(bench.reader, spec, spec)
+    found = report.evaluation()
+    assert found.estimate is not None
+    assert found.logged is not None
+    # (1 + 0 + 0.6) / 3, and 1 but for the first decisions.
+    assert found.logged.value == pytest.approx(0.53, abs=0.07)
+    assert found.estimate.value == pytest.approx(1.0, abs=0.02)
+    out = tmp_path / "shadow.csv"
+    assert run("export", str(tmp_path / JOURNAL), str(out)).exit_code == 0
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert {float(row["propensity"]) for row in rows} == {1 / 3}
+    assert (rows[0]["at"], rows[1]["at"]) == (
+        "2017-07-14T02:40:00.000000+00:00",
+        "2017-07-14T02:40:01.000000+00:00",
+    )
+
+
 def test_a_load_test_fills_and_rewards_slots(tmp_path: Path) -> None:
     with running(told(tmp_path, dim=3)) as made:
         wanted = Load(users=5, clients=4, seconds=20.0, rounds=40, slots=3)

@@ -141,6 +141,8 @@ const clock = (seconds) => {
     : at.toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" });
 };
 
+const moment = (seconds) => new Date(seconds * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+
 function showPolicy(policy) {
   view.version = policy.version;
   view.segment = policy.policy.startsWith("Atlas") ? "model" : "segment";
@@ -289,7 +291,11 @@ function readable(svg, output, rows, curves) {
 // --- models -----------------------------------------------------------------------------------
 
 // What a model likes more and less than the average of models, in a few words.
-const list = (weights) => weights.map((one) => one.feature ?? one).join(", ");
+const list = (weights) => weights.map((one) => plainly(one.feature ?? one)).join(", ");
+// "price" alone does not say which prices are liked; a category, a tag or a bucket says it.
+const plainly = (feature) => (view.named
+  ? feature.split(" & ").map((part) => (/[=#]|\(missing\)$|^direction /.test(part) ? part : `high ${part}`)).join(" & ")
+  : feature);
 function words({ likes = [], dislikes = [] }) {
   const parts = [likes.length ? `likes ${list(likes)}` : "", dislikes.length ? `dislikes ${list(dislikes)}` : ""];
   return parts.filter(Boolean).join("; ");
@@ -297,17 +303,26 @@ function words({ likes = [], dislikes = [] }) {
 // The same in the narrow columns of a table: what it likes most, or else what it dislikes most.
 function shortly(id) {
   const { likes = [], dislikes = [] } = (view.named && view.models.get(id)) || {};
-  return likes.length ? `likes ${likes[0].feature}` : dislikes.length ? `dislikes ${dislikes[0].feature}` : "";
+  return likes.length ? `likes ${list(likes.slice(0, 1))}` : dislikes.length ? `dislikes ${list(dislikes.slice(0, 1))}` : "";
 }
+
+// Users on a model for certain, and those who are likeliest on it.
+const crowd = (one) => Math.max(one.users, one.likely ?? 0);
+const toldUsers = (one) => number(one.users) + (crowd(one) > one.users ? ` (${number(crowd(one))} likely)` : "");
 
 function showTastes(map) {
   view.models = new Map(map.models.map((one) => [one.id, one]));
   view.named = map.named ?? false;
-  const told = map.models.filter((one) => words(one)).sort((a, b) => b.users - a.users);
-  $("tastes").hidden = told.length === 0;
-  $("taste-note").textContent = "Features whose weights exceed, or fall below, the average of the models most." +
+  const told = map.models.filter((one) => words(one)).sort((a, b) => crowd(b) - crowd(a));
+  const common = words(map);
+  $("tastes").hidden = told.length === 0 && !common;
+  $("taste-table").hidden = $("taste-note").hidden = told.length === 0;
+  $("taste-common").textContent = common ? `On average: ${common}.` : "";
+  const unsure = told.every((one) => one.users === 0) && told.some((one) => one.likely > 0);
+  $("taste-note").textContent = "Beyond the average: what a model weighs more, or less, than the average of the models." +
+    (unsure ? " No user is on a model for certain yet, so these differences may be chance." : "") +
     (view.named ? "" : " Features have no names: x0 is the first number of a vector.");
-  const rows = told.map((one) => [one.id, one.users, one.mean_reward ?? null, list(one.likes), list(one.dislikes)]);
+  const rows = told.map((one) => [one.id, toldUsers(one), one.mean_reward ?? null, list(one.likes), list(one.dislikes)]);
   // Drawn only if they differ, so that a selection of the text stays.
   const said = JSON.stringify(rows);
   if ($("tastes").dataset.said === said) return;
@@ -315,7 +330,7 @@ function showTastes(map) {
   $("taste-rows").replaceChildren(...rows.map(([id, users, reward, likes, dislikes]) => {
     const row = document.createElement("tr");
     cell(row, id).className = "model-id";
-    cell(row, number(users)).className = "count users";
+    cell(row, users).className = "count users";
     cell(row, number(reward)).className = "count reward";
     cell(row, likes || "–").className = "likes";
     cell(row, dislikes || "–").className = "dislikes";
@@ -333,10 +348,10 @@ function showMap(map, policy) {
     ? (policy.rewards === 0 ? "Nothing has been learnt yet."
       : view.segment === "model" ? "There is no model yet." : "This policy keeps no groups of users.")
     : many(map.total, "model") +
-      `${map.users_elsewhere ? `, and ${many(map.users_elsewhere, "user")} on none of those shown` : ""}. Labels are ids; larger circles have more users; similar models are close together.`;
+      `${map.users_elsewhere ? `, and ${many(map.users_elsewhere, "user")} on none of those shown for certain` : ""}. Labels are ids; larger circles have more users, certain or likely; similar models are close together.`;
   if (models.length === 0) return;
-  const most = Math.max(...models.map((one) => one.users), 1);
-  const radius = (one) => 6 + 34 * Math.sqrt(one.users / most);
+  const most = Math.max(...models.map(crowd), 1);
+  const radius = (one) => 6 + 34 * Math.sqrt(crowd(one) / most);
   // One scale for both directions: distances on the map are those of the estimates.
   const ends = (name) => [Math.min(...models.map((one) => one[name])), Math.max(...models.map((one) => one[name]))];
   const [left, right] = ends("x"), [low, high] = ends("y");
@@ -346,7 +361,7 @@ function showMap(map, policy) {
     const circle = draw(svg, "circle", {
       class: one.growth > 0 ? "model growing" : "model", cx: x(one), cy: y(one), r: radius(one), tabindex: 0,
     });
-    const told = `model ${one.id}: ${many(one.users, "user")}, ${many(one.observations, "observation")}` +
+    const told = `model ${one.id}: ${toldUsers(one)} ${one.users === 1 && crowd(one) === 1 ? "user" : "users"}, ${many(one.observations, "observation")}` +
       `${one.growth ? `, ${one.growth > 0 ? "+" : "−"}${Math.abs(one.growth)} within a minute` : ""}`;
     draw(circle, "title", {}, [told, words(one)].filter(Boolean).join(": "));
     circle.onpointerenter = circle.onfocus = () => { $("map-read").textContent = told; };
@@ -354,11 +369,11 @@ function showMap(map, policy) {
   }
   // The largest first: a label that would cover another one is left out.
   const taken = [];
-  for (const one of [...models].sort((a, b) => b.users - a.users)) {
+  for (const one of [...models].sort((a, b) => crowd(b) - crowd(a))) {
     if (radius(one) < 12) continue;
     const label = draw(svg, "g", {});
     draw(label, "text", { class: "label id", x: x(one), y: y(one) + (radius(one) < 20 ? 4 : -1) }, one.id);
-    if (radius(one) >= 20) draw(label, "text", { class: "label count", x: x(one), y: y(one) + 12 }, short(one.users));
+    if (radius(one) >= 20) draw(label, "text", { class: "label count", x: x(one), y: y(one) + 12 }, short(crowd(one)));
     const box = label.getBBox();
     if (taken.some((other) => overlap(box, other))) label.remove();
     else taken.push(box);
@@ -387,8 +402,9 @@ function showLift(found) {
   $("lift-verdict").textContent = found.verdict;
   const days = found.days.slice(-LIFT_DAYS).reverse();
   $("lift-days").replaceChildren(liftRow("all", found), ...days.map((one) => liftRow(one.day, one)));
+  const since = found.since === null ? "" : ` Decisions since ${moment(found.since)} are compared.`;
   $("lift-note").textContent = `Reward per decision. ${percent(found.share)} of the users are served by the ` +
-    `baseline (${found.baseline}). The interval holds the truth on all days at once with 95 %, so you may look every day.`;
+    `baseline (${found.baseline}).${since} The interval holds the truth on all days at once with 95 %, so you may look every day.`;
 }
 
 // --- people -----------------------------------------------------------------------------------

@@ -31,9 +31,11 @@ from dyclu.service.engine.lines import About, Line, RewardBody, contexts_of, dec
 
 LOG = logging.getLogger("dyclu.service")
 
-FORMAT = 3
-"""Version of the tables below. Version 1 had no bases, version 2 one reward per decision; both are
-brought up to date when they are opened."""
+FORMAT = 4
+"""Version of the tables below and of the lines in them. Version 1 had no bases, version 2 one
+reward per decision, version 3 did not say how the rewards of a decision are combined, nor what is
+compared with which baseline. They are brought up to date when they are opened; lines stay as they
+were written."""
 
 PATIENCE = 5
 """Seconds for which a write waits for a lock that another process holds."""
@@ -217,7 +219,8 @@ class Journal:
         with self._transaction():
             self._writer.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
             self._writer.execute(
-                "UPDATE meta SET value = ? WHERE name = 'format' AND value IN ('1', '2')", (FORMAT,)
+                "UPDATE meta SET value = ? WHERE name = 'format' AND value + 0 < ?",
+                (FORMAT, FORMAT),
             )
             # Parts that a process had stored when it was killed.
             self._writer.execute(f"DELETE FROM base WHERE generation != ({_GENERATION})")

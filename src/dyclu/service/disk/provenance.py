@@ -15,7 +15,7 @@ COMPUTES = ("numpy", "scipy", "numba")
 
 SOURCES = (
     "*.py", "core/**/*.py", "kernels/**/*.py", "policies/**/*.py", "data/**/*.py",
-    "evaluate/**/*.py", "service/*.py", "service/engine/**/*.py",
+    "evaluate/**/*.py", "service/*.py", "service/schema/**/*.py", "service/engine/**/*.py",
 )  # fmt: skip
 """Files that the contents of a snapshot depend on: policies, states, and all that they import."""
 

@@ -13,6 +13,7 @@ from itertools import chain
 import numpy as np
 from msgspec import UNSET, UnsetType
 
+from dyclu.service.engine.choice import CallersChoice
 from dyclu.service.engine.lines import (
     MICRO,
     ArrivalBody,
@@ -56,7 +57,7 @@ def checked_arms(request: DecisionRequest, rules: TenantSettings) -> FloatArray:
             f"{request.slots} slots, but {count} arms, and none is chosen twice",
             field="slots",
         )
-    if rules.floor * count > 1:
+    if rules.mode == "online" and rules.floor * count > 1:
         raise Refusal(
             422,
             "limit",
@@ -67,17 +68,18 @@ def checked_arms(request: DecisionRequest, rules: TenantSettings) -> FloatArray:
     return checked_features([arm.features for arm in request.arms], "arms[{}].features", rules)
 
 
-def checked_choice(request: DecisionRequest, rules: TenantSettings) -> list[int] | None:
-    """Return the rows of the arms that the caller chose, one per slot; None if they do not choose.
+def checked_choice(request: DecisionRequest, rules: TenantSettings) -> CallersChoice | None:
+    """Return the arms that the caller chose, one per slot; None if they do not choose.
 
     Callers choose in shadow mode, and for the control group if that is its baseline.
     """
     shadow = rules.mode == "shadow"
+    if not shadow and request.at is not UNSET:
+        raise _for_shadow_mode("at")
     if not shadow and not (rules.control and rules.baseline == "caller"):
-        if request.chosen is not UNSET:
-            raise Refusal(
-                422, "mode", "chosen is for shadow mode; this tenant is online", field="chosen"
-            )
+        for name in ("chosen", "propensity"):
+            if getattr(request, name) is not UNSET:
+                raise _for_shadow_mode(name)
         return None
     when = "in shadow mode" if shadow else 'with baseline = "caller"'
     if isinstance(request.chosen, UnsetType):
@@ -94,7 +96,26 @@ def checked_choice(request: DecisionRequest, rules: TenantSettings) -> list[int]
             f"{when}, say which of the arms you chose yourself: {wanted} different ids of arms",
             field="chosen",
         )
-    return [rows[id] for id in chosen]
+    return CallersChoice([rows[id] for id in chosen], _propensities(request, wanted))
+
+
+def _propensities(request: DecisionRequest, wanted: int) -> list[float | None]:
+    """Return with which probability the caller chose the arm of each slot; None if not told."""
+    if isinstance(request.propensity, UnsetType):
+        return [None] * wanted
+    told = request.propensity if isinstance(request.propensity, list) else [request.propensity]
+    if len(told) != wanted:
+        raise Refusal(
+            422,
+            "invalid",
+            f"{len(told)} propensities, expected one for each of {wanted} chosen arms, in order",
+            field="propensity",
+        )
+    return list(told)
+
+
+def _for_shadow_mode(field: str) -> Refusal:
+    return Refusal(422, "mode", f"{field} is for shadow mode; this tenant is online", field=field)
 
 
 def checked_features(rows: list[list[float]], field: str, rules: TenantSettings) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dyclu.policy import Policy, fill_slots, position_of
 from dyclu.validation import FloatArray
@@ -27,6 +27,14 @@ class Place:
     row: int
     x: FloatArray
     chosen: ChosenArm
+
+
+@dataclass(frozen=True, slots=True)
+class CallersChoice:
+    """Rows of the arms that a caller chose, one per slot, and their propensities if known."""
+
+    rows: Sequence[int]
+    propensities: Sequence[float | None]
 
 
 Chooser = Callable[[FloatArray], ChosenArm]
@@ -99,16 +107,16 @@ def expected(
 
 
 def given(
-    policy: Policy, user: str, arms: FloatArray, rows: Sequence[int], position: int | None
+    policy: Policy, user: str, arms: FloatArray, chosen: CallersChoice, position: int | None
 ) -> list[Place]:
-    """Return the arms that the caller chose; nobody knows with which probability."""
+    """Return the arms that the caller chose, with the rewards that the policy expects."""
     places = []
-    for slot, row in enumerate(rows, 1):
+    for slot, (row, chance) in enumerate(zip(chosen.rows, chosen.propensities, strict=True), 1):
         x = arms[row].copy()
         if position is not None:
             x[position] = position_of(slot)
-        made = expected(policy, user, x[None, :].copy(), 0, None)
-        places.append(Place(row, x, ChosenArm(row, made.mean, made.width, None)))
+        made = expected(policy, user, x[None, :].copy(), 0, chance)
+        places.append(Place(row, x, replace(made, arm=row)))
     return places
 
 

@@ -14,12 +14,12 @@ from msgspec import UNSET, UnsetType, structs
 
 from dyclu.policy import position_of
 from dyclu.service.engine import choice
-from dyclu.service.engine.choice import Draw, Place, ranking
+from dyclu.service.engine.choice import CallersChoice, Draw, Place, ranking
 from dyclu.service.engine.inspect import model_of
 from dyclu.service.engine.lines import DecisionBody, Group, SlotBody
 from dyclu.service.engine.reasons import Reasons, explained
 from dyclu.service.engine.state import State
-from dyclu.service.schema import DecisionRequest, Why
+from dyclu.service.schema import DecisionRequest, FeatureWeight, Why
 from dyclu.service.settings import TenantSettings
 from dyclu.validation import FloatArray
 
@@ -36,7 +36,7 @@ class Deciding:
         self,
         request: DecisionRequest,
         arms: FloatArray,
-        chosen: list[int] | None,
+        chosen: CallersChoice | None,
         id: str,
         order: Sequence[int] | None,
         until: int,
@@ -48,8 +48,8 @@ class Deciding:
         ----------
         request, arms : DecisionRequest and array of shape (K, dim)
             What is asked, checked.
-        chosen : list of int or None
-            Rows of the arms that the caller chose, if they choose.
+        chosen : CallersChoice or None
+            The arms that the caller chose, if they choose.
         id : str
             Id of the decision, which determines its random numbers.
         order : sequence of int or None
@@ -85,9 +85,11 @@ class Deciding:
             own=first.own,
             arms=request.arms if rules.log_arms else None,
             slots=None if request.slots is UNSET else bodies[1:],
-            settles=rules.learn == "settled",
+            settles=rules.reward if rules.learn == "settled" else None,
             group=group,
             why=self._why(request, arms, places[0].row, group, reasons),
+            at=None if isinstance(request.at, UnsetType) else request.at,
+            position=rules.position,
         )
 
     def group(self, user: str) -> Group | None:
@@ -101,7 +103,7 @@ class Deciding:
     def _explores(self) -> bool:
         """Whether the policy's users are shown arms at random now and then.
 
-        In shadow mode none is drawn: the caller chose, with unknown propensity.
+        In shadow mode none is drawn: the caller chose.
         """
         rules = self.rules
         return rules.mode == "online" and (rules.epsilon > 0 or rules.floor > 0)
@@ -121,6 +123,7 @@ class Deciding:
         if rules.position is not None:
             arms = arms.copy()
             arms[:, rules.position] = position_of(1)
+            reasons = reasons and _without(reasons, rules.position)
         epsilon = max(rules.epsilon, rules.floor * len(arms)) if self._explores else 0.0
         policy, user, count = self.state.policy, request.user, len(arms)
         why = explained(policy, user, arms, ids, row, epsilon=epsilon, reasons=reasons)
@@ -145,7 +148,7 @@ class Deciding:
         return choice.fill(chooser, arms, slots, rules.position)
 
     def _baseline(
-        self, user: str, arms: FloatArray, chosen: list[int] | None, id: str, slots: int
+        self, user: str, arms: FloatArray, chosen: CallersChoice | None, id: str, slots: int
     ) -> list[Place]:
         policy, position = self.state.policy, self.rules.position
         if chosen is not None:
@@ -160,7 +163,7 @@ class Deciding:
         request: DecisionRequest,
         arms: FloatArray,
         places: list[Place],
-        chosen: list[int] | None,
+        chosen: CallersChoice | None,
     ) -> list[SlotBody]:
         """Return what is written about each slot."""
         if self.rules.mode == "online" or chosen is None:
@@ -170,10 +173,10 @@ class Deciding:
         return [
             _slot(
                 request,
-                Place(place.row, place.x, replace(mine.chosen, propensity=None)),
+                Place(made.row, made.x, replace(mine.chosen, propensity=made.chosen.propensity)),
                 request.arms[mine.row].id,
             )
-            for place, mine in zip(theirs, places, strict=True)
+            for made, mine in zip(theirs, places, strict=True)
         ]
 
     def _ranked(
@@ -192,6 +195,17 @@ class Deciding:
         # Rewards learnt since `order` was computed may have put other arms first.
         first = [place.row for place in places]
         return [*first, *(row for row in order if row not in first)]
+
+
+def _without(reasons: Reasons, feature: int) -> Reasons:
+    """Return reasons among which a feature does not count: all arms have the same value of it."""
+
+    def others(theta: FloatArray, chosen: int) -> list[FeatureWeight]:
+        kept = theta.copy()
+        kept[feature] = 0.0
+        return reasons(kept, chosen)
+
+    return others
 
 
 def _slot(request: DecisionRequest, place: Place, own: str | None) -> SlotBody:

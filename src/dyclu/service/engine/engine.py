@@ -28,6 +28,7 @@ from dyclu.service.engine.lines import (
     About,
     ActivationBody,
     ArrivalBody,
+    ComparisonBody,
     DecisionBody,
     ErasureBody,
     EventBody,
@@ -39,7 +40,7 @@ from dyclu.service.engine.lines import (
 from dyclu.service.engine.reasons import Reasons
 from dyclu.service.engine.state import State, open_slots
 from dyclu.service.refusal import Refusal
-from dyclu.service.schema import DecisionRequest, Observation
+from dyclu.service.schema import Combination, DecisionRequest, Observation
 from dyclu.service.settings import TenantSettings
 
 __all__ = ["Engine", "MustWait", "OldLines", "Reply"]
@@ -108,6 +109,7 @@ class Engine:
         self._new_id, self._secret = new_id, secret
         self._at = state.total.at
         self._in_flight = LinesInFlight(last=state.total.seq)
+        self._compared = state.lift.terms
         self._deadlines = Deadlines(steady)
         self._deadlines.resume(state.pending, wall=self._wall(), longest=self._wait())
 
@@ -147,8 +149,17 @@ class Engine:
         body = Deciding(self.state, self._rules, self._secret).body(
             request, arms, chosen, id, order, until, reasons
         )
+        begun = self._compare(at)
         line = self._in_flight.add(at, body, ref=id, user=request.user)
-        return Reply(checks.decision_answer(line), (line,))
+        return Reply(checks.decision_answer(line), (*begun, line))
+
+    def _compare(self, at: int) -> tuple[Line, ...]:
+        """Return the line that begins a comparison if the settings say another one."""
+        terms = ComparisonBody(self._rules.control, self._rules.baseline)
+        if not terms.share or terms == self._compared:
+            return ()
+        self._compared = terms
+        return (self._in_flight.add(at, terms),)
 
     def reward(self, id: str, given: Given) -> Reply[schema.Rewarded]:
         """Accept rewards of a decision, each once; all of them, or none."""
@@ -157,7 +168,11 @@ class Engine:
         assert isinstance(body, DecisionBody)
         given.check(id, body.count, self._rules.limits)
         # What is refused must leave nothing behind, so everything is checked before any line.
-        new = self._unknown_arrivals(made, given) if body.settles else self._unknown(made, given)
+        how = body.combination(self._rules.reward)
+        if how is None:
+            new = self._unknown(made, given)
+        else:
+            new = self._unknown_arrivals(made, given, how)
         if not new:
             return Reply(given.answer(id, repeated=True))
         at = self._check_in_time(id, made.seq)
@@ -165,13 +180,15 @@ class Engine:
             raise Refusal(
                 409, "inactive", f"decision {id} is not active; activate it before its reward"
             )
-        lines = [self._reward_line(at, made, given, slot) for slot in new]
+        lines = [self._reward_line(at, made, given, slot, how) for slot in new]
         return Reply(given.answer(id, repeated=False), tuple(lines))
 
-    def _reward_line(self, at: int, made: Line, given: Given, slot: int) -> Line:
+    def _reward_line(
+        self, at: int, made: Line, given: Given, slot: int, how: Combination | None
+    ) -> Line:
         value = given.values[slot]
-        if made.body.settles:  # type: ignore[union-attr]
-            ref = settling.name_of(made.seq, slot, self._named(given))
+        if how is not None:
+            ref = settling.name_of(made.seq, slot, _named(given, how))
             return self._in_flight.add(at, ArrivalBody(value, slot), ref=ref, of=made.seq)
         body = RewardBody(value, slot=slot)
         return self._in_flight.add(at, body, of=made.seq, about=about(made, slot))
@@ -187,9 +204,9 @@ class Engine:
             checks.check_repeated(made.ref or "", line, value, given.field(slot))
         return [slot for slot in given.values if slot in waiting]
 
-    def _unknown_arrivals(self, made: Line, given: Given) -> list[int]:
+    def _unknown_arrivals(self, made: Line, given: Given, how: Combination) -> list[int]:
         """Return the slots for which this is new, of a decision that settles later."""
-        named, waits = self._named(given), made.seq in self.state.pending
+        named, waits = _named(given, how), made.seq in self.state.pending
         known: dict[int, Line] = {}
         if named is None:
             arrived = self._old_lines.arrivals([made.seq]).get(made.seq, [])
@@ -208,20 +225,6 @@ class Engine:
             else:
                 checks.check_same_arrival(line, made.seq, value)
         return new
-
-    def _named(self, given: Given) -> str | None:
-        """Return the name of a reward if a slot may get several; None if the first counts."""
-        if self._rules.reward == "first":
-            return None
-        if given.reward_id is None:
-            raise Refusal(
-                422,
-                "missing",
-                f'with reward = "{self._rules.reward}" each reward needs its own reward_id, so '
-                "that it can be sent again without counting twice",
-                field="reward_id",
-            )
-        return given.reward_id
 
     def activate(self, id: str) -> Reply[schema.Activated]:
         """Activate a decision that was made inactive; its time to be rewarded starts now."""
@@ -278,7 +281,10 @@ class Engine:
         lines: list[Line] = []
         ended: set[int] = set()
         for seq in (seq for seq in learns if seq in made):
-            values = settling.settled(arrived.get(seq, []), self._rules.reward)
+            decided = made[seq].body
+            assert isinstance(decided, DecisionBody)
+            how = decided.combination(self._rules.reward)
+            values = {} if how is None else settling.settled(arrived.get(seq, []), how)
             waiting = open_slots(rows[seq]["open"])
             for slot in waiting:
                 if (value := values.get(slot, default)) is not None:
@@ -342,6 +348,7 @@ class Engine:
         for line in lines:
             self._apply(line)
             self._in_flight.skip(line)
+        self._compared = self.state.lift.terms
 
     def _apply(self, line: Line) -> None:
         self.state.apply(line)
@@ -363,6 +370,7 @@ class Engine:
     def failed(self) -> None:
         """Drop all lines in flight; users whose erasure is under way must wait as before."""
         self._in_flight = self._in_flight.dropped(last=self.state.total.seq)
+        self._compared = self.state.lift.terms
 
     def forget(self, user: str, decisions: Iterable[int]) -> None:
         """Remove a user, whose lines have been removed, and their decisions from the state."""
@@ -451,6 +459,21 @@ class Engine:
         # If the wall clock is set back, the journal's times must not decrease.
         self._at = max(self._at, self.state.total.at, self._wall())
         return self._at
+
+
+def _named(given: Given, how: Combination) -> str | None:
+    """Return the name of a reward if a slot may get several; None if the first counts."""
+    if how == "first":
+        return None
+    if given.reward_id is None:
+        raise Refusal(
+            422,
+            "missing",
+            f'with reward = "{how}" each reward needs its own reward_id, so that it can be sent '
+            "again without counting twice",
+            field="reward_id",
+        )
+    return given.reward_id
 
 
 def about(made: Line, slot: int) -> About:

@@ -6,6 +6,9 @@ digest of their name. A bucket is a set of whole users, so buckets are independe
 out one bucket at a time estimates the same variance as leaving out one user at a time. No name is
 kept.
 
+Sums are about one comparison: one baseline, and one share of the users. Another one begins with a
+line (`ComparisonBody`), and only decisions after it are counted.
+
 All this is part of the state: it follows from the lines. The interval that could be seen at the end
 of a day is computed when the first line of a later day is applied, and kept.
 """
@@ -23,7 +26,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from dyclu.evaluate.sequences import Lift, lift
-from dyclu.service.engine.lines import MICRO, Group
+from dyclu.service.engine.lines import MICRO, ComparisonBody, Group
 
 BUCKETS = 4096
 """Sets of users; the relative error of a variance from so many is about 2 %."""
@@ -80,6 +83,13 @@ def bucket_of(user: str) -> int:
 class LiftSums:
     """Decisions and rewards of both groups; times must not decrease.
 
+    Attributes
+    ----------
+    terms : ComparisonBody or None
+        What is compared; None if no line said it, as in journals before format 4.
+    since : int or None
+        When the comparison began; None if no line said it.
+
     Examples
     --------
     >>> sums = LiftSums()
@@ -93,6 +103,8 @@ class LiftSums:
     """
 
     def __init__(self) -> None:
+        self.terms: ComparisonBody | None = None
+        self.since: int | None = None
         self._sums: NDArray[np.float64] | None = None
         self._today = np.zeros((len(GROUPS), 2))
         self._day = -1
@@ -100,8 +112,15 @@ class LiftSums:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was ever compared."""
+        """Whether nothing has been compared."""
         return self._sums is None
+
+    @classmethod
+    def begun(cls, at: int, terms: ComparisonBody) -> LiftSums:
+        """Return a comparison that begins at time `at`."""
+        self = cls()
+        self.terms, self.since = terms, at
+        return self
 
     def add(
         self, at: int, group: int, bucket: int, *, decisions: int = 0, reward: float = 0.0
@@ -158,7 +177,13 @@ class LiftSums:
         sums = np.zeros((len(GROUPS), 2, 0)) if self._sums is None else self._sums
         used = np.flatnonzero(sums.any(axis=(0, 1)))
         past = [[_finite(value) for value in astuple(one)] for one in self._past]
-        state = {"used": self._sums is not None, "day": self._day, "past": past}
+        state = {
+            "used": self._sums is not None,
+            "day": self._day,
+            "past": past,
+            "terms": None if self.terms is None else astuple(self.terms),
+            "since": self.since,
+        }
         return {"lift": state}, {
             "lift_buckets": used,
             "lift_sums": sums[:, :, used],
@@ -169,7 +194,11 @@ class LiftSums:
     def restored(cls, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> LiftSums:
         """Return what `dump` was called on; nothing, if the state was written before there was."""
         self = cls()
-        if (told := state.get("lift")) is None or not told["used"]:
+        if (told := state.get("lift")) is None:
+            return self
+        if told.get("terms") is not None:
+            self.terms, self.since = ComparisonBody(*told["terms"]), told["since"]
+        if not told["used"]:
             return self
         self._sums = np.zeros((len(GROUPS), 2, BUCKETS))
         self._sums[:, :, arrays["lift_buckets"]] = arrays["lift_sums"]

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from dyclu.service.schema import Arm, Why
+from dyclu.service.schema import Arm, Baseline, Combination, Why
 
 MICRO = 1_000_000
 """Microseconds per second. Times are whole microseconds since 1970, so that sums are exact."""
@@ -36,11 +36,14 @@ class DecisionBody(Struct, frozen=True, omit_defaults=True, tag_field="kind", ta
     """An arm was chosen; `x` is its context, and a reward is accepted until time `until`.
 
     `version` rewards had been learnt, and `offered` arms could be chosen. In shadow mode `arm` is
-    the caller's choice and `own` is the policy's.
+    the caller's choice, `own` is the policy's, and `propensity` and `at` (seconds since 1970) are
+    what the caller said about it. `position` is the feature of the position, if there is one: `x`
+    has the slot's value there, `arms` have what the caller sent.
 
     All this is about the first slot; `slots` are the others, None if the caller asked for an arm
-    alone. If it `settles`, rewards that arrive are learnt when the decision's time is over. `group`
-    is that of the user, None if nothing is compared.
+    alone. `settles` is None if a reward is learnt when it arrives; otherwise rewards are learnt
+    when the decision's time is over, and it says how several of them become one (`combination`).
+    `group` is that of the user, None if nothing is compared.
     """
 
     arm: str
@@ -57,9 +60,11 @@ class DecisionBody(Struct, frozen=True, omit_defaults=True, tag_field="kind", ta
     own: str | None = None
     arms: list[Arm] | None = None
     slots: list[SlotBody] | None = None
-    settles: bool = False
+    settles: Combination | bool | None = None
     group: Group | None = None
     why: Why | None = None
+    at: float | None = None
+    position: int | None = None
 
     @property
     def count(self) -> int:
@@ -71,6 +76,15 @@ class DecisionBody(Struct, frozen=True, omit_defaults=True, tag_field="kind", ta
         """Arms and contexts of all slots, the first included."""
         first = SlotBody(self.arm, self.x, self.mean, self.width, self.propensity, self.own)
         return [first, *(self.slots or ())]
+
+    def combination(self, setting: Combination) -> Combination | None:
+        """Return how several rewards become one; None if a reward is learnt when it arrives.
+
+        Journals before format 4 wrote only true; for these lines the present `setting` counts.
+        """
+        if isinstance(self.settles, bool):
+            return setting if self.settles else None
+        return self.settles
 
     def slot(self, number: int) -> SlotBody:
         """Return arm and context of a slot, from 1."""
@@ -127,6 +141,13 @@ class EvictionBody(Struct, frozen=True, tag_field="kind", tag="eviction"):
     """There were more than `max_users` users; this one, seen longest ago, is forgotten."""
 
 
+class ComparisonBody(Struct, frozen=True, tag_field="kind", tag="comparison"):
+    """From now on, a `share` of the users is served by this baseline; earlier sums have ended."""
+
+    share: float
+    baseline: Baseline
+
+
 Body: TypeAlias = (
     DecisionBody
     | RewardBody
@@ -136,6 +157,7 @@ Body: TypeAlias = (
     | EventBody
     | ErasureBody
     | EvictionBody
+    | ComparisonBody
 )
 
 

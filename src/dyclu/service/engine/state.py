@@ -26,6 +26,7 @@ from dyclu.service.engine.lines import (
     MICRO,
     ActivationBody,
     ArrivalBody,
+    ComparisonBody,
     DecisionBody,
     ErasureBody,
     EventBody,
@@ -184,6 +185,8 @@ class State:
             case ExpiryBody(decisions=expired):
                 for seq in expired:
                     self._expired(line.at, seq)
+            case ComparisonBody() as terms:
+                self._compare(line.at, terms)
             case EvictionBody():
                 self._evict(line.user or "")
             case ErasureBody() | ArrivalBody():
@@ -208,6 +211,15 @@ class State:
         self.changes.clear()
         self.changes.extend(kept)
 
+    def _compare(self, at: int, terms: ComparisonBody) -> None:
+        """Begin a comparison; rewards of decisions from before it are not part of it."""
+        if self.lift.terms is None and not self.lift.empty:
+            # Journals before format 4 do not say what they compare: the same, as far as known.
+            self.lift.terms = terms
+            return
+        self.lift = LiftSums.begun(at, terms)
+        self.pending.put_all("group", NO_GROUP)
+
     def _evict(self, user: str) -> None:
         if self.users.pop(user, None) is not None:
             self.policy.forget(user)
@@ -231,7 +243,7 @@ class State:
             wait=until - line.at,
             active=decision.active,
             open=(1 << decision.count) - 1,
-            settles=decision.settles,
+            settles=bool(decision.settles),
             group=group,
             bucket=bucket,
         )

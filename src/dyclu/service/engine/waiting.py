@@ -129,6 +129,12 @@ class WaitingTable:
             block.columns[name][row] = value
         block.low = min(block.low, values.get(self._ordered, NEVER))
 
+    def put_all(self, name: str, value: int) -> None:
+        """Give all rows this value in a column, which is not the ordered one."""
+        assert name != self._ordered
+        for block in self._blocks:
+            block.columns[name][:] = value
+
     def remove(self, seq: int) -> bool:
         """Remove a row; return whether it was there."""
         found = self._find(seq)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from dyclu.evaluate import Lift
 from dyclu.service.engine.lift import LiftDay, LiftSums
+from dyclu.service.engine.lines import MICRO, ComparisonBody
 from dyclu.service.schema import LiftDayView, LiftGroup, LiftView
 from dyclu.service.settings import TenantSettings
 
@@ -19,11 +20,14 @@ def lift_view(sums: LiftSums, rules: TenantSettings) -> LiftView:
     >>> lift_view(LiftSums(), TenantSettings(2)).verdict
     'There is no control group; set control = 0.05, say.'
     """
+    if rules.control and sums.terms not in (None, ComparisonBody(rules.control, rules.baseline)):
+        sums = LiftSums()  # these settings are compared from the next decision on
     (treated, control), found = sums.totals().tolist(), sums.result()
     there = treated[0] > 0 and control[0] > 0
     return LiftView(
         share=rules.control,
         baseline=rules.baseline,
+        since=None if sums.since is None else sums.since / MICRO,
         treated=_group(*treated),
         control=_group(*control),
         lift=found.value if there else None,
@@ -58,7 +62,7 @@ def _known(end: float) -> float | None:
 def _verdict(found: Lift, rules: TenantSettings, *, empty: bool) -> str:
     if empty:
         return (
-            "Nobody has been served since there is a control group."
+            "Nobody has been served since there is this control group."
             if rules.control
             else "There is no control group; set control = 0.05, say."
         )

@@ -109,12 +109,14 @@ def _request(asked: NamedDecisionRequest, arms: list[Arm]) -> DecisionRequest:
     return DecisionRequest(
         asked.user,
         arms,
-        asked.decision_id,
-        asked.active,
-        asked.rank,
-        asked.chosen,
-        asked.slots,
-        asked.explain,
+        decision_id=asked.decision_id,
+        active=asked.active,
+        rank=asked.rank,
+        chosen=asked.chosen,
+        propensity=asked.propensity,
+        at=asked.at,
+        slots=asked.slots,
+        explain=asked.explain,
     )
 
 

@@ -17,7 +17,7 @@ from dyclu.service.engine.advice import missing_zeros
 from dyclu.service.engine.lines import MICRO
 from dyclu.service.engine.state import CHANGES_KEPT, ChangeEntry, UserCounters
 from dyclu.service.http.lifts import lift_view
-from dyclu.service.http.words import mean_rewards, tastes_of
+from dyclu.service.http.words import Followers, common_taste, followers, tastes_of
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import (
     Activity,
@@ -198,17 +198,18 @@ class Window:
         before = self._sizes_before(now, {one.id: one.users for one in largest})
         estimates = np.array([one.estimate for one in largest])
         points = inspect.placed(estimates.reshape(len(largest), state.policy.dim))
-        tastes, rewards = tastes_of(largest, features), mean_rewards(state) if models else {}
+        tastes, theirs = tastes_of(largest, features), followers(state) if models else {}
         shown = [
             ModelView(
                 m.id, m.users, m.size, m.users - before.get(m.id, m.users), x, y, likes, dislikes,
-                rewards.get(m.id),
+                (who := theirs.get(m.id, Followers())).mean_reward, who.users,
             )
             for m, (x, y), (likes, dislikes) in zip(largest, points.tolist(), tastes, strict=True)
         ]  # fmt: skip
         elsewhere = len(state.users) - sum(one.users for one in largest)
         named = features is not None
-        return Models(state.total.version, len(models), max(0, elsewhere), shown, named)
+        common = common_taste(largest, features) if features is not None else ([], [])
+        return Models(state.total.version, len(models), max(0, elsewhere), shown, named, *common)
 
     def _sizes_before(self, now: float, sizes: dict[int, int]) -> dict[int, int]:
         self._sizes.append((now, sizes))

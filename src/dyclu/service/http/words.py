@@ -1,8 +1,9 @@
-"""What models like: the features by which each of them differs from the average of all."""
+"""What users like: on average, and the features by which each model differs from the average."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -45,14 +46,43 @@ def tastes_of(models: Sequence[Model], features: Features | None) -> list[Tastes
     """
     if not models:
         return []
+    average = _average(models)
+    return [_taste(_named(model.estimate - average, features)) for model in models]
+
+
+def common_taste(models: Sequence[Model], features: Features) -> Tastes:
+    """Return what users like and dislike on average; a value of a category beside the others.
+
+    >>> shop = Features(
+    ...     arm={"genre": {"kind": "category", "values": ["jazz", "rock"], "other": False}},
+    ...     intercept=False,
+    ... )
+    >>> common_taste([Model(1, 60, np.array([0.5, 0.1]), 3, 0, 0)], shop)
+    ([FeatureWeight(feature='genre=jazz', weight=0.2)], [FeatureWeight(feature='genre=rock', ...)])
+    """
+    if not models:
+        return [], []
+    weights = {one.name: one.weight for one in _named(_average(models), features)}
+    for name, column in features.arm.items():
+        if isinstance(column, Category) and column.values is not None:
+            # Every arm has one of the values, so only differences between them are a taste. Values
+            # without a feature of their own (*other*) may never have been seen.
+            weights.pop(f"{name}={OTHER}", None)
+            values = [value for value in column.names(name) if value in weights]
+            common = sum(weights[value] for value in values) / max(len(values), 1)
+            for value in values:
+                weights[value] -= common
+    return _taste(list(ranked(list(weights), np.array(list(weights.values())), None)))
+
+
+def _average(models: Sequence[Model]) -> FloatArray:
     sizes = np.array([model.size for model in models], dtype=np.float64)
     estimates = np.array([model.estimate for model in models])
-    average = np.average(estimates, axis=0, weights=sizes if sizes.any() else None)
-    return [_taste(estimate - average, features) for estimate in estimates]
+    return np.average(estimates, axis=0, weights=sizes if sizes.any() else None)
 
 
-def _taste(difference: FloatArray, features: Features | None) -> Tastes:
-    weights = _named(difference, features)
+def _taste(weights: Sequence[Weight]) -> Tastes:
+    """Return the largest positive and negative weights, of those that are ranked."""
     least = SLIGHT * max((abs(one.weight) for one in weights), default=0.0)
     told = [
         FeatureWeight(one.name, one.weight)
@@ -94,17 +124,33 @@ def _crosses(features: Features) -> Iterator[tuple[str, list[str], str]]:
                 yield arm, values, f"{theirs}={OTHER}{AND}{arm}"
 
 
-def mean_rewards(state: State) -> dict[int, float]:
-    """Return the mean reward of the users of each model, of the `ASKED` users seen last.
+@dataclass(slots=True)
+class Followers:
+    """Users whose likeliest model this is, for certain or not, and the sum of their rewards."""
+
+    users: int = 0
+    rewards: int = 0
+    total: float = 0.0
+
+    @property
+    def mean_reward(self) -> float | None:
+        """Their mean reward; None if there are none."""
+        return self.total / self.rewards if self.rewards else None
+
+
+def followers(state: State) -> dict[int, Followers]:
+    """Return who follows each model, of the `ASKED` users seen last.
 
     Only policies whose outcomes name no segment are asked: others locate a user slowly.
     """
-    sums: dict[int, tuple[int, float]] = {}
+    found: dict[int, Followers] = {}
     for user, counters in islice(reversed(state.users.items()), ASKED):
         if counters.segment is not None or not counters.rewards:
             continue
         model = state.policy.locate(user).model
         if model is not None:
-            count, total = sums.get(model, (0, 0.0))
-            sums[model] = (count + counters.rewards, total + counters.total)
-    return {model: total / count for model, (count, total) in sums.items()}
+            one = found.setdefault(model, Followers())
+            one.users += 1
+            one.rewards += counters.rewards
+            one.total += counters.total
+    return found

@@ -69,6 +69,8 @@ def _rows(reader: JournalReader, progress: Callable[[int], None]) -> Iterator[li
                 gap = [None] * 5
                 yield [*head, None, None, chance, *gap, value, told, False, None, None, *x]
             case DecisionBody() as made:
+                if made.at is not None:
+                    head[1] = _time(round(made.at * MICRO))
                 for slot in range(1, made.count + 1):
                     yield [*head, *_slot(made, slot, rewards.get(slot))]
 

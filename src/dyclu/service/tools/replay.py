@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dyclu.evaluate import Estimate, LateEvaluation, LateRewards
-from dyclu.policy import Policy
+from dyclu.policy import Policy, position_of
 from dyclu.service.disk.history import History
 from dyclu.service.disk.journal import JournalReader
 from dyclu.service.engine.lines import (
@@ -264,6 +264,8 @@ def _weights(report: Report, user: str, decision: DecisionBody) -> list[float | 
     for slot in range(1, decision.count + 1):
         shown = decision.slot(slot)
         arms = np.array([arm.features for arm in left])
+        if decision.position is not None:
+            arms[:, decision.position] = position_of(slot)
         chosen = left[report.other.policy.decide(user, arms).arm].id
         report.asked += 1
         report.agreed += chosen == shown.arm

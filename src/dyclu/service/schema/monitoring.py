@@ -1,0 +1,104 @@
+"""Types of answers about how it goes: lift, activity and health."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from dyclu.service.schema.fields import Baseline
+
+
+class LiftGroup(Struct, frozen=True):
+    """Decisions of a group of users, the sum of their rewards, and the reward per decision."""
+
+    decisions: int
+    reward: float
+    mean: float | None
+
+
+class LiftDayView(Struct, frozen=True):
+    """One day (UTC): both groups on that day.
+
+    `lift`, `low` and `high` are about all days until the end of that day, as one could see them
+    then.
+    """
+
+    day: str
+    treated: LiftGroup
+    control: LiftGroup
+    lift: float | None
+    low: float | None
+    high: float | None
+
+
+class LiftView(Struct, frozen=True):
+    """Reward per decision of the users whom the policy serves, minus that of the control group.
+
+    With probability 95 %, `low` and `high` hold the true difference at all times at once, so one
+    may look at any time; they are null while there are too few users. `verdict` says it in words.
+    A change of `share` or `baseline` begins a new comparison; `since` is the time of its first
+    decision, null if there is none, or if it began before this was written down.
+    """
+
+    share: float
+    baseline: Baseline
+    since: float | None
+    treated: LiftGroup
+    control: LiftGroup
+    lift: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+    days: list[LiftDayView]
+
+
+class Bucket(Struct, frozen=True):
+    """What happened in one second or minute, beginning at `at`."""
+
+    at: float
+    decisions: int
+    rewards: int
+    reward_sum: float
+    changes: int
+
+
+class Activity(Struct, frozen=True):
+    """The last ten minutes by second and the last day by minute; without those that are empty."""
+
+    now: float
+    seconds: list[Bucket]
+    minutes: list[Bucket]
+
+
+class TenantHealth(Struct, frozen=True):
+    """Whether a tenant can write; `line` is the number of its journal's last line.
+
+    While it is `starting`, or if it is `stopped`, there is no `line`.
+    """
+
+    tenant: str
+    status: Literal["ok", "starting", "stopped", "unavailable"]
+    reason: str | None
+    rebuilding: bool
+    line: int | None
+
+
+class TenantsHealth(Struct, frozen=True):
+    """The health of all tenants, for operators."""
+
+    tenants: list[TenantHealth]
+
+
+class Health(Struct, frozen=True):
+    """Whether the service is alive, or ready to take requests.
+
+    It is `degraded` if a tenant cannot serve at all, and others can. While it is `starting`,
+    `lines_done` of `lines_total` lines have been replayed, and about `seconds_left` remain.
+    """
+
+    status: Literal["ok", "degraded", "starting", "unavailable"]
+    reason: str | None = None
+    lines_done: int | UnsetType = UNSET
+    lines_total: int | UnsetType = UNSET
+    seconds_left: float | UnsetType | None = UNSET
