@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from statistics import fmean
 from types import ModuleType
 from typing import Any
@@ -20,14 +21,22 @@ from dyclu.policies.common import population
 from dyclu.sim.runs.wild import WildJob
 from dyclu.sim.worlds.named import named
 
-WORLDS = ("quiet", "faint", "clicks", "clicks-steady", "constant-feature", "all-alike")
+WORLDS = (
+    "quiet", "faint", "clicks", "clicks-steady", "constant-feature", "all-alike", "many-tastes",
+    "loud-and-quiet",
+)  # fmt: skip
 """Names of worlds."""
 
 VARIANTS: dict[str, tuple[tuple[ModuleType, dict[str, Any]], ...]] = {
     "Atlas": (),
     "memory of 4 rewards": ((population, {"MOST_SPAN": 4}),),
     "memory of 128 rewards": ((population, {"LEAST_SPAN": 128, "MOST_BYTES": 10**6}),),
-    "prior and noise not rescaled by evidence": ((population, {"SCALES": ()}),),
+    "prior and noise not rescaled by evidence": ((population, {"DIRECTIONS": ()}),),
+    "a new taste as likely as a known one": (
+        (population, {"FIRST_NEWNESS_WEIGHT": 1e12, "TELLING": inf}),
+    ),
+    "tastes not counted by pairs": ((population, {"TELLING": inf}),),
+    "all users have the same noise": ((population, {"RATIO_USERS": 10**9}),),
     "no grouping": ((upkeep, {"GROUPED": 0}),),
     "no placing anew": ((upkeep, {"SWEEP": 0}),),
     "places cost nothing": ((upkeep, {"PRUDENCE": 0.0}),),

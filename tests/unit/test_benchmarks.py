@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import (
+    ablations,
     command,
     crowd,
     detection,
@@ -355,6 +356,20 @@ def test_ratios_of_unseen_worlds_leave_the_ceilings_out_of_the_others() -> None:
             for name in ("uniform", "oracle", "told", "linucb-0.3")
         )
         assert row[-2:] == (f"{own / linucb:.2f}", f"{own / (oracle + told):.2f}")
+
+
+@pytest.mark.parametrize("variant", ablations.VARIANTS)
+def test_a_variant_of_atlas_changes_constants_that_exist_and_restores_them(variant: str) -> None:
+    settings = ablations.VARIANTS[variant]
+    before = [{name: getattr(module, name) for name in values} for module, values in settings]
+    with ablations.changed(settings):
+        for (module, values), old in zip(settings, before, strict=True):
+            now = {name: getattr(module, name) for name in values}
+            assert now == values != old
+    assert before == [
+        {name: getattr(module, name) for name in old}
+        for (module, _), old in zip(settings, before, strict=True)
+    ]
 
 
 def test_detection_counts_reports_at_every_reward_and_at_none() -> None:
