@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-long crashtest soak lint bench clean
+.PHONY: demo docs test test-long crashtest soak lint bench clean
 
 demo: $(READY)
 	$(BIN)/dyclu demo --out demo-out
@@ -36,14 +36,18 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(READY)
+	$(BIN)/python -m mkdocs build --strict --quiet
+	@echo open site-out/index.html
+
 bench: $(READY)
 	$(BIN)/python -m benchmarks --out bench-out
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dyclu needs Python 3.11 or newer; run make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all,dev,docs]'
 	@touch $@
 
 clean:
-	rm -rf .venv demo-out bench-out .bench-cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	rm -rf .venv demo-out bench-out site-out .bench-cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
