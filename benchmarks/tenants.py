@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dyclu.service.disk.journal import Journal
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots
+from dyclu.service.disk.sqlite.writer import SqliteJournal
 from dyclu.service.engine.lines import EventBody, encode, make_line
 from dyclu.service.engine.state import State
 from dyclu.service.spec import PolicySpec
@@ -31,7 +31,7 @@ def crowd(folder: Path, spec: PolicySpec, *, users: int, life: int) -> Path:
     tenant = kept / "default"
     make_folder(tenant)
     state = _state_after(spec, users, life)
-    journal = Journal.open(tenant / JOURNAL, dim=spec.dim)
+    journal = SqliteJournal.open(tenant / JOURNAL, dim=spec.dim)
     journal.note_served(json.dumps(asdict(spec)))
     last = make_line(
         state.total.seq, state.total.at, EventBody([0.0] * spec.dim, 0.0), ref="e", user="u0"

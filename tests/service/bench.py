@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import UNSET
 
 from dyclu.service import schema
-from dyclu.service.disk.journal import Journal
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots, recover
+from dyclu.service.disk.sqlite.writer import SqliteJournal
 from dyclu.service.engine.checks import Given
 from dyclu.service.engine.engine import Engine, Reply
 from dyclu.service.engine.lines import Line, encode
@@ -52,7 +52,7 @@ class Bench:
         self.open()
 
     def open(self) -> None:
-        self.journal = Journal.open(self.folder / JOURNAL, dim=self.rules.dim)
+        self.journal = SqliteJournal.open(self.folder / JOURNAL, dim=self.rules.dim)
         self.reader = self.journal.reader()
         facts = self.reader.facts()
         # A steady clock starts anywhere, and anew with each process.

@@ -35,8 +35,8 @@ import pyarrow.parquet
 from dyclu import policies, storage
 from dyclu.policy import Policy
 from dyclu.service.disk import bases
-from dyclu.service.disk.journal import JournalReader
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots, recover
+from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.state import State
 from dyclu.service.http.keys import digest
 from dyclu.service.settings import Keep, settings

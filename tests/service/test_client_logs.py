@@ -17,7 +17,7 @@ from dyclu.cli import app
 from dyclu.client import AsyncClient, Client, Loaded, ServiceError
 from dyclu.client.logs import BATCH
 from dyclu.errors import DycluError, KindError, NumberError, OptionError
-from dyclu.service.disk.journal import JournalReader
+from dyclu.service.disk.sqlite.reader import JournalReader
 from tests.service.running import Running, running, told
 
 FEATURES = dyclu.Features(

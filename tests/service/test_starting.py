@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from dyclu.service.disk import snapshots
-from dyclu.service.disk.journal import JournalReader
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots
+from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.state import State
 from dyclu.service.http.keys import digest
 from dyclu.service.settings import Settings

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from dyclu.service.disk.sqlite.writer import SqliteJournal
 from tests.service.bench import Bench
 from tests.service.running import ARMS, process, running, told, wait_until
 from tests.service.test_starting import two_tenants
@@ -127,6 +128,7 @@ def test_a_read_only_disk_refuses_requests_until_it_is_writable(tmp_path: Path) 
     with running(told(tmp_path)) as made:
         made.decide("ana", decision_id="before")
         journal = made.service.tenants["default"].files.journal
+        assert isinstance(journal, SqliteJournal)
         # As a file system does that was remounted after an error.
         journal._writer.execute("PRAGMA query_only = ON")
         assert made.reward("before", 1.0).status_code == 503

@@ -222,7 +222,7 @@ def replay(
     """
     import json
 
-    from dyclu.service.disk.journal import JournalReader
+    from dyclu.service.disk.sqlite.reader import JournalReader
     from dyclu.service.settings import as_options
     from dyclu.service.spec import PolicySpec
     from dyclu.service.tools.replay import replay as run
@@ -254,7 +254,7 @@ def export(
     One row per slot of a decision, or observation, with its reward if there is one. Only reads; the
     service may be running.
     """
-    from dyclu.service.disk.journal import JournalReader
+    from dyclu.service.disk.sqlite.reader import JournalReader
     from dyclu.service.tools.export import export as run
 
     reader = JournalReader(journal)

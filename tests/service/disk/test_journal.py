@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 
 from dyclu.errors import FileError
 from dyclu.service.disk import provenance as maker
-from dyclu.service.disk.journal import Journal, JournalReader
 from dyclu.service.disk.provenance import made_by
 from dyclu.service.disk.snapshots import JOURNAL, ORPHANED, SNAPSHOTS, Snapshots, take
+from dyclu.service.disk.sqlite.reader import JournalReader
+from dyclu.service.disk.sqlite.writer import SqliteJournal
 from dyclu.service.engine.lines import ErasureBody, EventBody, Line, decode_body, encode, make_line
 from dyclu.service.engine.state import State
 from dyclu.storage import Saved, read, write
@@ -46,7 +47,7 @@ def test_numbers_read_back_as_the_same_doubles(x: list[float]) -> None:
 
 
 def test_lines_are_read_in_order_and_in_chunks(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal = SqliteJournal.open(tmp_path / "j.db", dim=1)
     lines = [event(seq, seq / 3) for seq in range(1, 4001)]
     journal.append([encode(one) for one in lines])
     reader = journal.reader()
@@ -56,7 +57,7 @@ def test_lines_are_read_in_order_and_in_chunks(tmp_path: Path) -> None:
 
 
 def test_lines_whose_id_is_in_use_are_left_out_and_returned(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal = SqliteJournal.open(tmp_path / "j.db", dim=1)
     assert journal.append([encode(event(1, 1.0))]) == set()
     again = make_line(3, 3, EventBody([2.0], 0.5), ref="e1", user="bea")
     assert journal.append([encode(event(2, 1.0)), encode(again), encode(event(4, 1.0))]) == {3}
@@ -64,7 +65,7 @@ def test_lines_whose_id_is_in_use_are_left_out_and_returned(tmp_path: Path) -> N
 
 
 def test_a_full_disk_writes_no_line_and_reopens_once_there_is_space(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal = SqliteJournal.open(tmp_path / "j.db", dim=1)
     pages = journal._writer.execute("PRAGMA page_count").fetchone()[0]
     journal._writer.execute(f"PRAGMA max_page_count = {pages + 2}").fetchone()
     many = [encode(event(seq, 1.0, user=f"u{seq}" * 50)) for seq in range(1, 500)]
@@ -81,7 +82,7 @@ def test_a_truncated_log_loses_only_lines_that_were_not_acknowledged(
     tmp_path: Path, torn: int
 ) -> None:
     """A power cut in the middle of a write: the log ends anywhere, the commits before it stay."""
-    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal = SqliteJournal.open(tmp_path / "j.db", dim=1)
     sizes = []
     for seq in range(1, 41):
         journal.append([encode(event(seq, 1.0))])
@@ -93,7 +94,7 @@ def test_a_truncated_log_loses_only_lines_that_were_not_acknowledged(
     log = copy / "j.db-wal"
     left = log.stat().st_size - torn
     log.write_bytes(log.read_bytes()[:left])
-    after = Journal.open(copy / "j.db", dim=1)
+    after = SqliteJournal.open(copy / "j.db", dim=1)
     whole = sum(size <= left for size in sizes)
     assert [one.seq for one in after.reader().after(0)] == list(range(1, whole + 1))
     after.append([encode(event(whole + 1, 2.0))])
@@ -101,7 +102,7 @@ def test_a_truncated_log_loses_only_lines_that_were_not_acknowledged(
 
 def test_an_erasure_scans_only_the_users_lines(tmp_path: Path) -> None:
     """Not at a journal of years: all writers wait meanwhile."""
-    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal = SqliteJournal.open(tmp_path / "j.db", dim=1)
     asked: list[str] = []
     journal._writer.set_trace_callback(asked.append)
     mark = make_line(1, 0, ErasureBody())
@@ -130,7 +131,7 @@ def holding(folder: Path, name: bytes) -> list[str]:
 def test_an_erasure_does_not_wait_for_readers_and_is_complete_after_them(
     tmp_path: Path,
 ) -> None:
-    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal = SqliteJournal.open(tmp_path / "j.db", dim=1)
     journal.append([encode(event(1, 1.0, user="anastasia"))])
     with reading(tmp_path / "j.db"):
         began = time.monotonic()
@@ -152,7 +153,7 @@ def test_an_erasure_does_not_wait_for_readers_and_is_complete_after_them(
 def test_a_stop_does_not_wait_for_readers_and_the_next_start_cleans_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal = SqliteJournal.open(tmp_path / "j.db", dim=1)
     journal.append([encode(event(1, 1.0, user="anastasia"))])
     with reading(tmp_path / "j.db"):
         journal.erase("anastasia", encode(make_line(2, 2, ErasureBody())))
@@ -161,7 +162,7 @@ def test_a_stop_does_not_wait_for_readers_and_the_next_start_cleans_up(
         journal.close()
         assert time.monotonic() - began < 2
         assert "stay in its write-ahead log" in caplog.text
-        again = Journal.open(tmp_path / "j.db", dim=1)
+        again = SqliteJournal.open(tmp_path / "j.db", dim=1)
         assert again.owes
         assert holding(tmp_path, b"anastasia")
     again.tidy()
@@ -169,21 +170,21 @@ def test_a_stop_does_not_wait_for_readers_and_the_next_start_cleans_up(
 
 
 def test_a_closed_journal_is_one_file(tmp_path: Path) -> None:
-    Journal.open(tmp_path / "j.db", dim=1).close()
+    SqliteJournal.open(tmp_path / "j.db", dim=1).close()
     assert [file.name for file in tmp_path.iterdir()] == ["j.db"]
 
 
 def test_a_journal_of_another_dimension_is_refused(tmp_path: Path) -> None:
-    Journal.open(tmp_path / "j.db", dim=3).close()
+    SqliteJournal.open(tmp_path / "j.db", dim=3).close()
     with pytest.raises(FileError, match="3 features, the settings say dim = 4"):
-        Journal.open(tmp_path / "j.db", dim=4)
+        SqliteJournal.open(tmp_path / "j.db", dim=4)
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\x00" * 64])
 def test_a_file_that_is_no_journal_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "j.db").write_bytes(content)
     with pytest.raises(FileError, match="cannot be used as a journal"):
-        Journal.open(tmp_path / "j.db", dim=1)
+        SqliteJournal.open(tmp_path / "j.db", dim=1)
     with pytest.raises(FileError, match="not a journal of dyclu"):
         JournalReader(tmp_path / "j.db").facts()
 
@@ -194,7 +195,7 @@ def test_a_missing_journal_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "j.db", dim=1)
+    journal = SqliteJournal.open(tmp_path / "j.db", dim=1)
     journal._writer.execute("UPDATE meta SET value = 99 WHERE name = 'format'")
     with pytest.raises(FileError, match="format 99"):
         journal.reader().facts()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dyclu.service.disk import scrub
-from dyclu.service.disk.journal import Journal
+from dyclu.service.disk.sqlite import scrub
+from dyclu.service.disk.sqlite.writer import SqliteJournal
 from dyclu.service.engine.lines import ErasureBody, EventBody, encode, make_line
 from tests.service.disk.test_erasure import observe, started
 from tests.service.disk.test_retention import until
@@ -22,7 +22,7 @@ class Book:
     """A journal with many users, some of whom are erased, and lines that are dropped."""
 
     def __init__(self, path: Path, *, seed: int) -> None:
-        self.journal, self.rng = Journal.open(path, dim=2), random.Random(seed)
+        self.journal, self.rng = SqliteJournal.open(path, dim=2), random.Random(seed)
         self.seq = self.people = 0
         self.there: list[str] = []
         self.erased: list[str] = []
@@ -124,7 +124,7 @@ def test_an_erasure_cleans_and_a_kill_before_that_is_made_good_at_the_next_start
         await served.erase("ana")
         # At once, or a second later if the rebuild was reading.
         await until(lambda: served.files.reader.facts().unclean == 0)
-        monkeypatch.setattr(Journal, "clean", lambda *_: None)
+        monkeypatch.setattr(SqliteJournal, "clean", lambda *_: None)
         await served.erase("bea")
         assert served.files.reader.facts().unclean
         await killed(served)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dyclu.service.disk import archive, bases
-from dyclu.service.disk.journal import JournalReader
 from dyclu.service.disk.snapshots import SNAPSHOTS, take
+from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Limits
 from dyclu.service.tenant import erasures

@@ -11,7 +11,7 @@ import pytest
 
 import dyclu
 from dyclu.policy import position_of
-from dyclu.service.disk.journal import Journal
+from dyclu.service.disk.sqlite.writer import SqliteJournal
 from dyclu.service.engine.checks import Given
 from dyclu.service.engine.lines import DecisionBody, encode, make_line
 from dyclu.service.refusal import Refusal
@@ -234,7 +234,7 @@ def test_a_journal_from_before_slots_is_brought_up_to_date(tmp_path: Path) -> No
     assert bench.state.total.version == 4
     assert bits(bench.state, tmp_path) == bits(bench.replayed(), tmp_path)
     bench.close()
-    assert isinstance(Journal.open(tmp_path / "journal.db", dim=2), Journal)
+    assert isinstance(SqliteJournal.open(tmp_path / "journal.db", dim=2), SqliteJournal)
 
 
 def test_an_explanation_is_that_of_the_first_slot_where_it_is_shown(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ def _nothing_is_learnt(service: Running) -> Iterator[None]:
 
 
 def lines(service: Running) -> list[Line]:
-    return list(service.service.tenants["default"].files.journal.reader().after(0))
+    with service.service.tenants["default"].files.another_reader() as reader:
+        return list(reader.after(0))
 
 
 def post(service: Running, path: str, body: bytes, **headers: str) -> Any:

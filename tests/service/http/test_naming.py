@@ -13,7 +13,7 @@ import pytest
 
 from dyclu import Features
 from dyclu.errors import FileError, OptionError
-from dyclu.service.disk.journal import JournalReader
+from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.lines import DecisionBody, EventBody
 from dyclu.service.settings import needing_restart, settings
 from tests.service.running import Running, running, told

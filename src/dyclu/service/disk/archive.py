@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from dyclu.errors import MissingExtra
-from dyclu.service.disk.journal import Facts, JournalReader, Row
+from dyclu.service.disk.journal import Facts, Row
+from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.lines import MICRO
 from dyclu.storage import make_folder, sync_folder
 

@@ -20,8 +20,9 @@ from pathlib import Path
 from dyclu import policies
 from dyclu.errors import DamagedFile, FileError
 from dyclu.service.disk.history import History
-from dyclu.service.disk.journal import Journal, JournalReader
+from dyclu.service.disk.journal import Journal
 from dyclu.service.disk.provenance import made_by
+from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.state import State
 from dyclu.service.spec import PolicySpec
 from dyclu.storage import Saved, damaged_on_error, make_folder, read, write

@@ -21,7 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from dyclu.service.disk.journal import Journal, JournalReader
+from dyclu.service.disk.journal import Journal, StoreError
+from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.engine import Engine
 from dyclu.service.engine.lines import Line, encode
 from dyclu.service.refusal import Refusal
@@ -107,7 +108,7 @@ class Committer:
         """Find out whether the disk takes lines; if it does not, nothing is accepted until then."""
         try:
             await self._loop.run_in_executor(self._thread, self._open)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, StoreError) as error:
             self._fail(_Batch(), error)
 
     def _open(self) -> None:
@@ -194,7 +195,7 @@ class Committer:
         try:
             while self._waiting or self._writing:
                 await self.settled()
-        except (Refusal, sqlite3.Error):
+        except (Refusal, sqlite3.Error, StoreError):
             LOG.error("stopped with a disk that takes nothing; nothing acknowledged is lost")
         if self._healing is not None:
             self._healing.cancel()

@@ -11,7 +11,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dyclu.service.disk import archive
-from dyclu.service.disk.journal import JournalReader, Row, by_slot, line_of
+from dyclu.service.disk.journal import Row
+from dyclu.service.disk.sqlite.reader import JournalReader, by_slot, line_of
 from dyclu.service.engine.lines import About, DecisionBody, ExpiryBody, Line, RewardBody
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyclu.service.disk import bases
-from dyclu.service.disk.journal import Journal, JournalReader
+from dyclu.service.disk.journal import Journal
+from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.lines import MICRO
 from dyclu.service.settings import Keep
 from dyclu.storage import read

@@ -27,8 +27,8 @@ from threading import Thread
 from dyclu import policies
 from dyclu.errors import FileError
 from dyclu.service.disk import archive, bases
-from dyclu.service.disk.journal import JournalReader
 from dyclu.service.disk.provenance import difference, made_by
+from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.state import State
 from dyclu.service.spec import PolicySpec
 from dyclu.storage import damaged_on_error, make_folder, read

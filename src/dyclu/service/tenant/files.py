@@ -11,18 +11,29 @@ from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from dyclu.data import Features
 from dyclu.errors import FileError
 from dyclu.service.disk import archive, bases
 from dyclu.service.disk.commit import Committer
-from dyclu.service.disk.journal import Journal, JournalReader
+from dyclu.service.disk.journal import Journal
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots
+from dyclu.service.disk.sqlite.reader import JournalReader
+from dyclu.service.disk.sqlite.writer import SqliteJournal
 from dyclu.service.engine.state import State
 from dyclu.service.spec import PolicySpec
 from dyclu.storage import make_folder, sync_folder
 
 LOG = logging.getLogger("dyclu.service")
+
+
+class OpenJournal(Protocol):
+    """Opens a journal whose lines can be read from the SQLite file at `path`."""
+
+    def __call__(self, path: Path, *, dim: int, features: Features | None) -> Journal:
+        """Open the journal, or begin one; refuse it if it holds other vectors."""
+        ...
 
 
 class TenantFiles:
@@ -45,14 +56,20 @@ class TenantFiles:
     """
 
     def __init__(
-        self, name: str, folder: Path, spec: PolicySpec, *, features: Features | None = None
+        self,
+        name: str,
+        folder: Path,
+        spec: PolicySpec,
+        *,
+        features: Features | None = None,
+        opens: OpenJournal = SqliteJournal.open,
     ) -> None:
         self.name, self.folder, self.spec = name, folder, spec
         make_folder(folder)
         for above in (folder.parent, folder.parent.parent):
             sync_folder(above)
-        self.journal = Journal.open(folder / JOURNAL, dim=spec.dim, features=features)
-        self.reader = self.journal.reader()
+        self.journal = opens(folder / JOURNAL, dim=spec.dim, features=features)
+        self.reader = JournalReader(folder / JOURNAL)
         self.snapshots = Snapshots(folder / SNAPSHOTS, spec, self.reader.facts().id)
         self.saved = 0
         self.turn, self.basing = asyncio.Lock(), asyncio.Lock()

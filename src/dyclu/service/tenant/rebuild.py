@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from dyclu.service.disk.commit import Committer
-from dyclu.service.disk.journal import JournalReader
 from dyclu.service.disk.snapshots import Built, beginning
+from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.engine import Engine
 from dyclu.service.engine.state import State
 from dyclu.service.tenant.erasures import Erasures, Gone

@@ -20,6 +20,7 @@ from dyclu.service.disk import archive
 from dyclu.service.disk.commit import Committer, unavailable
 from dyclu.service.disk.provenance import made_by
 from dyclu.service.disk.snapshots import Snapshots
+from dyclu.service.disk.sqlite.writer import SqliteJournal
 from dyclu.service.engine.advice import missing_zeros
 from dyclu.service.engine.checks import Given, checked_arms
 from dyclu.service.engine.choice import ranking
@@ -29,7 +30,7 @@ from dyclu.service.engine.state import State
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Keep, TenantSettings
 from dyclu.service.tenant.erasures import Erasures
-from dyclu.service.tenant.files import TenantFiles
+from dyclu.service.tenant.files import OpenJournal, TenantFiles
 from dyclu.service.tenant.rebuild import Rebuild
 from dyclu.service.tenant.retirement import Retirement
 from dyclu.service.tenant.saving import Saving
@@ -71,8 +72,10 @@ class Tenant:
         *,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
+        opens: OpenJournal = SqliteJournal.open,
     ) -> None:
         self.name, self.rules, self.folder = name, rules, folder
+        self._opens = opens
         self._clock, self._steady = clock, steady
         self.stopped: str | None = None
         self._opened = self._computed = self._serves = False
@@ -86,8 +89,9 @@ class Tenant:
     def open(self) -> None:
         """Open the journal; raises if it cannot be used. Nothing is read from it yet."""
         self.files = TenantFiles(
-            self.name, self.folder, self.rules.spec(), features=self.rules.features
-        )
+            self.name, self.folder, self.rules.spec(),
+            features=self.rules.features, opens=self._opens,
+        )  # fmt: skip
         self._start = Start(self.files)
         self._opened = True
         if self.rules.archive:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dyclu.errors import MissingExtra
 from dyclu.service.disk.history import History
-from dyclu.service.disk.journal import JournalReader
+from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.lines import MICRO, DecisionBody, EventBody, Line, RewardBody
 
 COLUMNS: tuple[tuple[str, type[Any]], ...] = (

@@ -12,7 +12,7 @@ import numpy as np
 from dyclu.evaluate import Estimate, LateEvaluation, LateRewards
 from dyclu.policy import Policy, position_of
 from dyclu.service.disk.history import History
-from dyclu.service.disk.journal import JournalReader
+from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.lines import (
     ActivationBody,
     DecisionBody,
