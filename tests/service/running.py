@@ -34,6 +34,9 @@ class Running:
         return self.http.post(f"/v1/decisions/{id}/reward", json={"value": value})
 
 
+STARTED = 180.0
+"""Seconds after which a start is taken for hung; kernels may have to be compiled first."""
+
 ARMS = [
     {"id": "a0", "features": [1.0, 0.0]},
     {"id": "a1", "features": [0.0, 1.0]},
@@ -52,7 +55,7 @@ def running(given: Settings, *, ready: bool = True, **client: Any) -> Iterator[R
     with in_thread(given) as (url, service):
         if ready:
             tenants = service.tenants.values()
-            wait_until(lambda: not any(tenant.starting for tenant in tenants), seconds=60)
+            wait_until(lambda: not any(tenant.starting for tenant in tenants), seconds=STARTED)
         with httpx.Client(base_url=url, timeout=10, **client) as http:
             yield Running(url, http, service)
 
@@ -102,7 +105,7 @@ def process(
 
 
 def _await_start(child: subprocess.Popen[str], url: str) -> None:
-    wait_until(lambda: child.poll() is not None or not _starting(url), seconds=60)
+    wait_until(lambda: child.poll() is not None or not _starting(url), seconds=STARTED)
 
 
 def _starting(url: str) -> bool:

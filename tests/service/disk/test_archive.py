@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dyclu.cli import app
 from dyclu.errors import MissingExtra
 from dyclu.service.disk import archive, bases, retention
 from dyclu.service.disk.history import History
-from dyclu.service.disk.snapshots import JOURNAL
+from dyclu.service.disk.snapshots import JOURNAL, make_base
 from dyclu.service.engine.state import State
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Limits
@@ -163,6 +164,38 @@ def test_a_user_who_was_pushed_out_is_erased_when_only_the_archive_knows_them(
         with pytest.raises(Refusal, match="no such user"):
             await served.erase("anastasia")
         await rebuilt(served)
+        await served.stop()
+
+    asyncio.run(go())
+
+
+def test_lines_of_a_base_that_could_not_be_stored_are_archived_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full after the archive was written; the next base stands for more lines."""
+
+    async def go() -> None:
+        served = await started(tmp_path, keep="100 lines", archive=True)
+        put, failed = served.files.journal.put_part, list[int]()
+
+        def full_once(*part: Any) -> None:
+            if not failed:
+                failed.append(1)
+                raise sqlite3.OperationalError("database or disk is full")
+            put(*part)
+
+        async def at_once(upto: str, into: str, _: str) -> int:
+            make_base(served.folder, served.files.spec, int(upto), Path(into), archived=True)
+            return 0
+
+        monkeypatch.setattr(served.files.journal, "put_part", full_once)
+        monkeypatch.setattr(served.files, "run_process", at_once)
+        await observe(served, "ana", 110)
+        await until(lambda: bool(failed) and served.trouble is None)
+        await observe(served, "ana", 90)
+        await until(lambda: served.files.reader.facts().dropped >= 90)
+        numbers = [line.seq for line in History(served.files.reader).lines()]
+        assert numbers == list(range(1, 201))
         await served.stop()
 
     asyncio.run(go())

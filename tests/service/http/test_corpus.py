@@ -60,6 +60,12 @@ def chunked(*headers: bytes, trailers: bytes = b"", body: bytes = DECIDE) -> byt
     return head + b"%x\r\n%s\r\n0\r\n%s\r\n" % (len(body), body, trailers)
 
 
+def reading(path: bytes, *headers: bytes) -> bytes:
+    """A request for something to read, with a request in its body."""
+    told = b"Content-Length: %d\r\n" % len(ERASE)
+    return line(b"GET %s HTTP/1.1" % path, *headers, told) + ERASE
+
+
 def padded_to(size: int, *headers: bytes) -> bytes:
     """Headers, the last of which begins five bytes before byte number `size`."""
     start = b"POST /v1/decisions HTTP/1.1\r\n" + b"".join(headers)
@@ -145,6 +151,46 @@ CORPUS = {
     "not JSON": Case(decision(HOST, JSON, BEARER, body=SMUGGLED), (400,)),
     "text": Case(decision(HOST, b"Content-Type: text/plain\r\n", BEARER, body=SMUGGLED), (415,)),
     "no such path": Case(line(b"GET /nothing HTTP/1.1", HOST, BEARER), (404,), framed=True),
+    "no such path, with a body": Case(
+        decision(HOST, JSON, BEARER, body=SMUGGLED).replace(b"/v1/decisions", b"/nothing", 1),
+        (404,),
+        framed=True,
+    ),
+    "no such path, chunked": Case(
+        chunked(HOST, JSON, body=SMUGGLED).replace(b"/v1/decisions", b"/nothing", 1),
+        (404,),
+        framed=True,
+    ),
+    "no such method": Case(
+        decision(HOST, body=SMUGGLED).replace(b"/v1/decisions", b"/healthz", 1), (405,), framed=True
+    ),
+    "a body that nobody reads": Case(reading(b"/healthz", HOST), (200,), framed=True),
+    "a body of a call that takes none": Case(
+        reading(b"/v1/policy", HOST, BEARER), (200,), framed=True
+    ),
+    "metrics without a key": Case(reading(b"/metrics", HOST), (401,)),
+    "a tunnel": Case(line(b"CONNECT evil:80 HTTP/1.1", HOST), (404,), framed=True),
+    "no host": Case(decision(JSON, BEARER), (400,)),
+    "chunks of HTTP/1.0": Case(chunked(HOST, JSON, BEARER).replace(b"/1.1", b"/1.0", 1), (400,)),
+    "list of lengths": Case(
+        line(b"POST /v1/decisions HTTP/1.1", HOST, JSON, BEARER, b"Content-Length: 62, 62\r\n")
+        + DECIDE,
+        (400,),
+    ),
+    "length beyond 64 bits": Case(decision(HOST, JSON, BEARER, length=2**64 + 62), (400,)),
+    "no known encoding": Case(
+        line(b"POST /v1/decisions HTTP/1.1", HOST, JSON, BEARER, b"Transfer-Encoding: x\r\n")
+        + SMUGGLED,
+        (400,),
+    ),
+    "chunk beyond 64 bits": Case(
+        chunked(HOST, JSON, BEARER).replace(b"\r\n3e\r\n", b"\r\n1000000000000003e\r\n"), (400,)
+    ),
+    "long extension of a chunk": Case(
+        chunked(HOST, JSON, BEARER).replace(b"\r\n3e\r\n", b"\r\n3e;%s\r\n" % (b"y" * 40_000)),
+        (400,),
+    ),
+    "bad trailer": Case(chunked(HOST, JSON, BEARER, trailers=b"no colon\r\n"), (400,)),
 }
 
 

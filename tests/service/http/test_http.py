@@ -250,6 +250,7 @@ def test_models_policy_and_activity_are_shown(service: Running) -> None:
 def test_health_readiness_and_metrics_are_answered(service: Running) -> None:
     assert service.http.get("/healthz").json()["status"] == "ok"
     assert service.http.get("/readyz").status_code == 200
+    assert service.decide().status_code == 200
     text = service.http.get("/metrics").text
     rewards = service.service.tenants["default"].state.total.rewards
     assert f'dyclu_rewards_total{{tenant="default"}} {rewards}\n' in text

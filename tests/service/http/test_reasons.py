@@ -113,7 +113,10 @@ def test_the_page_tells_tastes_and_moves_in_names(tmp_path: Path) -> None:
         before, _, after = window.text("#user-moved").partition(" to ")
         assert "likes genre=jazz" in before
         assert after.startswith("model")
+        # On a phone, what a model likes is one line of words, not a column of letters.
         window.phone(380, 800)
+        heights = "[...document.querySelectorAll('#changes small')].map((one) => one.offsetHeight)"
+        assert max(window.run(f"return {heights}")) < 25
         assert window.run("return document.documentElement.scrollWidth") <= 380
         assert window.complaints() == []
 

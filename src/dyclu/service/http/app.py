@@ -275,11 +275,22 @@ class Door:
         try:
             self._check_size(scope)
             headers = scope["headers_once"] = headers_once(scope["headers"])
+            _check_named(headers, scope["http_version"])
         except Refusal as refusal:
             self.service.refusals.count(refusal, tenant=None, client=scope["client"][0])
             return refused(refusal)(scope, receive, send)
         scope["request_id"] = self._request_id(headers.get(b"x-request-id", b""))
-        return (self._straight(scope) or self._rest)(scope, receive, send)
+        return (self._straight(scope) or self._elsewhere)(scope, receive, send)
+
+    async def _elsewhere(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer what is not a call; a body that comes with it is read and dropped.
+
+        Otherwise it would depend on its packets whether the connection can be used again.
+        """
+        body = Body(receive, scope["headers_once"])
+        await self._rest(scope, receive, send)
+        if not body.ended:
+            await body.drop()
 
     def _request_id(self, told: bytes) -> bytes:
         """Return the caller's id of a request, if it is an id, or a new one."""
@@ -323,6 +334,13 @@ def headers_once(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
                 said = name.decode()
                 raise Refusal(400, "repeated", f"{said} is given twice; send it once", field=said)
     return headers
+
+
+def _check_named(headers: Headers, version: str) -> None:
+    """Refuse a request of HTTP/1.1 that does not say which host it is for (RFC 9112, 3.2)."""
+    # granian adds an empty one.
+    if version == "1.1" and not headers.get(b"host"):
+        raise Refusal(400, "missing", "the header Host is missing; send it once", field="host")
 
 
 class _Endpoint:

@@ -71,6 +71,9 @@ class Retirement:
 
     async def _make(self, upto: int, gone: list[Gone]) -> bool:
         files = self._files
+        async with files.basing:
+            # An attempt whose base could not be stored left the same lines in other files.
+            archive.sweep(files.folder, files.reader.facts())
         with bases.drafts(files.folder) as drafts:
             kind = "archive" if self._archived else "base only"
             if failed := await files.run_process(str(upto), str(drafts), kind):
