@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from dyclu import errors, policies
+from dyclu.contributions import Contribution, Registry
 from dyclu.core.evidence import resemblance
 from dyclu.core.homogeneity import Evidence, homogeneity
 from dyclu.core.noise import Noise
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Atlas",
+    "Contribution",
     "Decision",
     "Decisions",
     "DyClu",
@@ -32,6 +34,7 @@ __all__ = [
     "Outcome",
     "Outcomes",
     "Policy",
+    "Registry",
     "Slate",
     "Stats",
     "Uniform",

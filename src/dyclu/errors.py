@@ -12,6 +12,8 @@
     │   ├── DamagedFile                     was truncated or altered after `save`
     │   ├── OlderFile                       was written by an earlier version of dyclu
     │   └── NewerFile                       was written by a later version of dyclu
+    ├── SharingError       (ValueError)   bytes that are no contribution, or one of another policy
+    │   └── CannotShare                     a policy that does not share what it learns
     ├── MissingExtra       (ImportError)  an optional dependency is not installed
     └── SweepFailed        (RuntimeError) runs of a sweep that failed
 
@@ -62,6 +64,14 @@ class OlderFile(FileError):  # noqa: N818
 
 class NewerFile(FileError):  # noqa: N818
     """A file written by a later version of dyclu."""
+
+
+class SharingError(DycluError, ValueError):
+    """Bytes that are no contribution, or a contribution of another kind of policy."""
+
+
+class CannotShare(SharingError):  # noqa: N818
+    """A policy that cannot share what it learns with other shards."""
 
 
 class MissingExtra(DycluError, ImportError):  # noqa: N818

@@ -8,7 +8,7 @@ and reports; no policy reads them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -17,12 +17,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyclu import kernels
+from dyclu.contributions import Contribution, Registry
 from dyclu.core.ridge import Scores
 from dyclu.storage import Saved
 from dyclu.validation import FloatArray, Ids, User
 
 TIE = 1e-9
 """Scores whose difference is at most this count as equal; the first of equal arms is chosen."""
+
+THRESHOLD = 20.0
+"""How much the determinant of a model's information grows before a shard publishes it again, by
+default: ``α``, where it grows by the factor ``1 + α`` (docs/theory.md §11)."""
 
 _NO_IDS: Ids = np.empty(0, dtype=np.intp)
 
@@ -274,6 +279,32 @@ class Policy(Protocol):
 
     def forget(self, user: Hashable) -> None:
         """Remove what is kept of this user alone; unknown users are ignored."""
+        ...
+
+    @property
+    def shares(self) -> bool:
+        """Whether the policy can share what it learns; if not, the next two raise `CannotShare`."""
+        ...
+
+    def contributions(
+        self,
+        shard: str,
+        *,
+        since: Registry | Iterable[Contribution] = (),
+        threshold: float = THRESHOLD,
+    ) -> tuple[Contribution, ...]:
+        """Return what this shard has learnt, as far as it is news; changes nothing.
+
+        `since` is what the shard has published so far, and `threshold` the growth of a model that
+        is news.
+        """
+        ...
+
+    def absorb(self, contributions: Iterable[Contribution], *, shard: str) -> int:
+        """Learn from contributions of other shards; return how many were news.
+
+        `shard` is this shard: its own contributions are ignored.
+        """
         ...
 
 

@@ -225,6 +225,11 @@ def as_within(value: Any, name: str, low: float, high: float) -> float:
     return _as_bounded(value, name, f"a number from {low:g} to {high:g}", low, high)
 
 
+def as_threshold(value: Any) -> float:
+    """Return the growth of information that is news to other shards; 0 if everything is."""
+    return as_within(value, "threshold", 0.0, LARGEST)
+
+
 def _as_bounded(value: Any, name: str, expected: str, low: float, high: float) -> float:
     number = as_number(value, name, expected)
     if not low <= number <= high:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from dyclu.core.stats import Stats
 from dyclu.errors import KindError, ShapeError
 from dyclu.policies.common.batches import Decisions, Outcomes
-from dyclu.policies.common.plain import WithoutGroups
+from dyclu.policies.common.plain import WithoutGroups, WithoutSharing
 from dyclu.policy import Change, Decision, Location, Model, Outcome, first_best
 from dyclu.validation import FloatArray, User, as_arms, as_context, as_reward, as_user
 
@@ -85,7 +85,7 @@ class Ridge(WithoutGroups):
 
 
 @dataclass(frozen=True, slots=True)
-class Specimen:
+class Specimen(WithoutSharing):
     """A ridge policy whose methods can be replaced one by one."""
 
     ridge: Ridge

@@ -73,6 +73,25 @@ def log_evidence(
 
 
 @compiled
+def log_growth(precision: FloatArray, prior_precision: FloatArray, part: FloatArray) -> float:
+    """Return ``log det(P + Λ) − log det(P + Λ − U)``: by how much a part makes a model surer.
+
+    NaN if rounding has made one of the matrices indefinite.
+    """
+    growth = 0.0
+    for side in range(2):
+        table = precision + prior_precision
+        if side == 1:
+            table -= part
+        if not factorise(table):
+            return math.nan
+        for i in range(len(table)):
+            log = 2.0 * math.log(table[i, i])
+            growth += log if side == 0 else -log
+    return growth
+
+
+@compiled
 def weigh(
     precision: FloatArray,
     shift: FloatArray,

@@ -8,6 +8,7 @@ import numpy as np
 
 from dyclu import kernels
 from dyclu.kernels import memory
+from dyclu.policies.atlas.sharing import Sharing
 from dyclu.policies.atlas.tastes import NEW, Tastes
 from dyclu.policies.atlas.users import IN_DOUBT, LOCATED, NONE, Users
 from dyclu.policies.common.panel import Panel
@@ -59,12 +60,13 @@ class Step(NamedTuple):
 
 
 class Inference:
-    """Users, tastes and population, and the steps that a reward takes through them."""
+    """Users, tastes, population, other shards, and the steps that a reward takes through them."""
 
     def __init__(self, dim: int, *, noise: float | None, rewards: str | None) -> None:
         self.dim = dim
         self.population = Population(dim, noise=noise, rewards=rewards)
         self.tastes, self.users, self.panel = Tastes(dim), Users(dim), Panel(dim)
+        self.sharing = Sharing(dim)
 
     def learn(self, user: User, x: FloatArray, y: float) -> Step:
         """Learn from one reward."""
@@ -75,6 +77,8 @@ class Inference:
             self.tastes.invalidate()
         else:
             self._follow_law()
+        if self.sharing.pending:
+            self.sharing.fold(self.tastes, population)
         if population.binary:
             y = min(max(y, 0.0), 1.0)
         row = users.row.get(user, NONE)
@@ -299,6 +303,7 @@ class Inference:
         if line is None:
             return
         rows = list(self.users.row.values())
+        self.sharing.withdraw(self.tastes)
         for row in rows:
             self._contribute_memory(row, -1.0)
         self.tastes.convert(*line)

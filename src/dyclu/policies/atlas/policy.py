@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from dyclu import kernels
+from dyclu.contributions import Contribution, Registry, as_registry, as_shard, checked
 from dyclu.core.noise import Noise
 from dyclu.policies.atlas.inference import Inference
+from dyclu.policies.atlas.sharing import KINDS
 from dyclu.policies.atlas.tastes import NEW
 from dyclu.policies.atlas.upkeep import Upkeep
 from dyclu.policies.atlas.users import LOCATED, NONE
@@ -18,8 +20,11 @@ from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
 from dyclu.policies.common.population import Rewards, as_kind
 from dyclu.policies.common.self_checks import comparable, sharing_warnings
-from dyclu.policy import TIE, Change, Decision, Location, Model, Outcome
-from dyclu.validation import FloatArray, User, as_dim, as_positive, as_user
+from dyclu.policy import THRESHOLD, TIE, Change, Decision, Location, Model, Outcome
+from dyclu.validation import FloatArray, User, as_dim, as_positive, as_threshold, as_user
+
+PARTS = ("tastes", "users", "population", "panel", "sharing")
+"""The parts of `Inference` that have a state."""
 
 
 class Atlas(OneByOne):
@@ -218,9 +223,66 @@ class Atlas(OneByOne):
         self._inference.users.dismiss(user)
         self._inference.population.forget()
 
+    @property
+    def shares(self) -> bool:
+        """Whether `contributions` and `absorb` work: they do."""
+        return True
+
+    def contributions(
+        self,
+        shard: str,
+        *,
+        since: Registry | Iterable[Contribution] = (),
+        threshold: float = THRESHOLD,
+    ) -> tuple[Contribution, ...]:
+        """Return what this shard has learnt of its models, as far as it is news; changes nothing.
+
+        A model is news if it is new or gone, or if the determinant of its information has grown, or
+        shrunk, by the factor ``1 + threshold`` through what was not published yet. Nothing of what
+        other shards have contributed is passed on, and nothing of users.
+
+        Parameters
+        ----------
+        shard : str
+            Name of this shard.
+        since : Registry, or contributions
+            What this shard has published so far; without it, everything is returned.
+        threshold : float
+            ``α``: 0 publishes every change.
+        """
+        tastes, population = self._inference.tastes, self._inference.population
+        last = as_registry(since).of(as_shard(shard))
+        growth = as_threshold(threshold)
+        return self._inference.sharing.news(shard, last, growth, tastes, population)
+
+    def absorb(self, contributions: Iterable[Contribution], *, shard: str) -> int:
+        """Learn from contributions of other shards; return how many were news.
+
+        They count from the next reward on: each becomes part of the model that explains it, or a
+        new model. A newer contribution replaces an older one of the same model. Contributions may
+        arrive in any order, and more than once.
+
+        Parameters
+        ----------
+        contributions : iterable of Contribution
+            Those of `shard`, this shard itself, are ignored.
+
+        Examples
+        --------
+        >>> berlin, paris = Atlas(1, noise=0.1), Atlas(1, noise=0.1)
+        >>> for x in (0.5, 1.0) * 4:
+        ...     outcome = berlin.learn("ana", [x], 3.0 * x)
+        >>> paris.absorb(berlin.contributions("berlin"), shard="paris")
+        1
+        >>> outcome = paris.learn("ben", [1.0], 3.0)
+        >>> paris.models[0].size, paris.models[0].estimate.round(1)
+        (9, array([3.]))
+        """
+        return self._inference.sharing.absorb(checked(contributions, shard, KINDS, self.dim + 1))
+
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
         inference, state, arrays = self._inference, dict[str, Any](), Arrays()
-        for part in ("tastes", "users", "population", "panel"):
+        for part in PARTS:
             state[part], held = getattr(inference, part).dump()
             arrays |= columns.prefixed(held, f"{part}_")
         state["upkeep"] = self._upkeep.dump()
@@ -228,7 +290,9 @@ class Atlas(OneByOne):
         return state, arrays
 
     def _fill(self, state: dict[str, Any], arrays: Arrays) -> None:
-        for part in ("tastes", "users", "population", "panel"):
+        for part in PARTS:
+            if part == "sharing" and part not in state:
+                continue  # a file that was saved before shards could share
             getattr(self._inference, part).fill(state[part], columns.part(arrays, f"{part}_"))
         self._upkeep.fill(state["upkeep"])
         self._moves = [Change(*move) for move in state["moves"]]

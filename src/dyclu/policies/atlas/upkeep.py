@@ -92,6 +92,7 @@ class Upkeep:
         else:
             self._group()
             self._tidy()
+            self.inference.sharing.fold(self.inference.tastes, population)
             self.phase = IDLE
 
     def _learn_prior(self) -> None:
@@ -191,7 +192,8 @@ class Upkeep:
         newness = float(self.inference.population.stream[kernels.atlas.NEWNESS])
         for model, worth in self.worth.items():
             whole = tastes.count[model] <= 1.1 * self.held[model] + 1.0
-            if model in tastes.rows and not tastes.users[model] and whole:
+            foreign = self.inference.sharing.holds(model)
+            if model in tastes.rows and not tastes.users[model] and whole and not foreign:
                 gain = worth - newness - (self._evidence(model) - self._evidence(NEW))
                 if gain > best:
                     best, worst = gain, model
@@ -251,6 +253,7 @@ class Upkeep:
         tastes.visited[into] = max(tastes.visited[into], tastes.visited[other])
         tastes.checked[into] = 0.0
         users.rename(other, into)
+        self.inference.sharing.rename(other, into)
         tastes.close(other)
         tastes.refresh(self.inference.population)
         self.queue.append(into)
@@ -372,12 +375,14 @@ class Upkeep:
         members = self._members()
         for row in tastes.rows[1:].tolist():
             little = tastes.count[row] < ESTABLISHED * (self.inference.dim + 1)
-            if not tastes.users[row] and members[row] < 0.5 and little:
+            used = tastes.users[row] or members[row] >= 0.5 or self.inference.sharing.holds(row)
+            if little and not used:
                 if members[row] > 0.0:
                     self._empty(row)
                 self._close(row)
         if len(tastes) > MOST_MODELS:
-            unused = [row for row in tastes.rows[1:].tolist() if members[row] < 0.5]
+            holds = self.inference.sharing.holds
+            unused = [r for r in tastes.rows[1:].tolist() if members[r] < 0.5 and not holds(r)]
             if unused:
                 row = min(unused, key=lambda row: tastes.visited[row])
                 self._empty(row)

@@ -1,17 +1,62 @@
-"""Default answers for policies that have no self-checks, groups, or records of single users.
+"""Default answers for policies that share nothing, or have no self-checks, groups, or records.
 
 A policy inherits one of these classes, or answers for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from typing import NoReturn
 
-from dyclu.policy import Change, Location, Model
+from dyclu.contributions import Contribution, Registry
+from dyclu.errors import CannotShare
+from dyclu.policy import THRESHOLD, Change, Location, Model
 from dyclu.validation import User, as_user
 
 
-class WithoutChecks:
+class WithoutSharing:
+    """The answers of a policy that cannot learn from what other shards have learnt.
+
+    Examples
+    --------
+    >>> from dyclu import DyClu
+    >>> DyClu(2).shares
+    False
+    >>> DyClu(2).absorb([], shard="berlin")
+    Traceback (most recent call last):
+    ...
+    dyclu.errors.CannotShare: DyClu cannot share what it learns with other shards, ...
+    """
+
+    __slots__ = ()
+
+    @property
+    def shares(self) -> bool:
+        """Whether `contributions` and `absorb` work: they do not."""
+        return False
+
+    def contributions(
+        self,
+        shard: str,
+        *,
+        since: Registry | Iterable[Contribution] = (),
+        threshold: float = THRESHOLD,
+    ) -> tuple[Contribution, ...]:
+        """Raise `CannotShare`: the policy has no sums that other shards could add up."""
+        self._refuse_to_share()
+
+    def absorb(self, contributions: Iterable[Contribution], *, shard: str) -> int:
+        """Raise `CannotShare`: the policy has no use for sums of other shards."""
+        self._refuse_to_share()
+
+    def _refuse_to_share(self) -> NoReturn:
+        raise CannotShare(
+            f"{type(self).__name__} cannot share what it learns with other shards, expected Atlas, "
+            "or LinUCB with shared=True; use one of these, or one shard for all users"
+        )
+
+
+class WithoutChecks(WithoutSharing):
     """The answer of a policy that does not check whether the rewards fit its assumptions.
 
     Examples

@@ -22,6 +22,9 @@ MEMBERS = (
     "warnings",
     "locate",
     "forget",
+    "shares",
+    "contributions",
+    "absorb",
 )
 """The members of `Policy`."""
 
