@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
+from typing import Any
 
+import pytest
 import typer
 
 from dyclu import cli
@@ -20,6 +23,28 @@ def test_every_command_is_in_the_readme() -> None:
     assert commands
     for name in commands:
         assert f"dyclu {name}" in README
+
+
+def shown_commands(text: str) -> list[list[str]]:
+    """Return the words of every `dyclu COMMAND …` in the console blocks of a page."""
+    found = []
+    for block in re.findall(r"^```console\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
+        for line in re.findall(r"^\$ dyclu +([a-z].*)$", block.replace("\\\n", ""), re.MULTILINE):
+            words = shlex.split(line, comments=True)
+            found.append(words[: words.index("&")] if "&" in words else words)
+    return found
+
+
+def test_every_command_shown_in_the_documents_has_options_that_exist() -> None:
+    group: Any = typer.main.get_command(cli.app)
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    shown = [(page.name, words) for page in pages for words in shown_commands(page.read_text())]
+    assert len(shown) > 10
+    for page, (name, *words) in shown:
+        try:
+            group.commands[name].make_context(name, words)
+        except Exception as error:
+            pytest.fail(f"{page} shows dyclu {name} {' '.join(words)}: {error!r}")
 
 
 def test_every_decision_is_listed() -> None:

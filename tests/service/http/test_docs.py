@@ -23,16 +23,17 @@ from tests.service.running import running, told, wait_until
 DOCS = Path(__file__).parents[3] / "docs"
 SERVICE = (DOCS / "service.md").read_text()
 DEPLOYMENT = (DOCS / "deployment.md").read_text()
+FIVE_MINUTES = (DOCS / "five-minutes.md").read_text()
 
 
 def blocks(text: str, kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
 
 
-def examples() -> list[tuple[str, str]]:
-    """Every curl command, and what it answers."""
+def examples(page: str = SERVICE) -> list[tuple[str, str]]:
+    """Every curl command of a page, and what it answers."""
     found = []
-    for block in blocks(SERVICE, "console"):
+    for block in blocks(page, "console"):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, answer = part.partition("\n")
             while command.count("'") % 2:
@@ -43,12 +44,13 @@ def examples() -> list[tuple[str, str]]:
     return found
 
 
-def test_every_example_of_the_docs_gives_its_shown_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [SERVICE, FIVE_MINUTES], ids=["service", "five-minutes"])
+def test_every_example_of_the_docs_gives_its_shown_answer(tmp_path: Path, page: str) -> None:
     if shutil.which("curl") is None:
         pytest.skip("no curl")
     checker = doctest.OutputChecker()
     with running(told(tmp_path, policy="atlas", options={})) as service:
-        for command, expected in examples():
+        for command, expected in examples(page):
             here = command.replace("http://127.0.0.1:8321", service.url)
             done = subprocess.run(["bash", "-c", here], capture_output=True, text=True, check=True)
             got = done.stdout.rstrip("\n") + "\n"
