@@ -4,7 +4,8 @@
 
 A decision has 10 arms of 20 columns: 12 numbers and 8 categories of 5 values, in 61 features. They
 come as dicts that a request would decode: new objects, with values that were seen before (items of
-a shop) or never (distances, say). A log has 5 numbers and 3 categories, in 25 features.
+a shop), with a number that was never seen (a distance, say), with one of them missing besides, or
+with all values drawn anew. A log has 5 numbers and 3 categories, in 25 features.
 """
 
 from __future__ import annotations
@@ -58,6 +59,16 @@ def anew(arms: list[dict[str, Any]], rng: np.random.Generator) -> list[dict[str,
     return decoded([arm | {"n0": float(rng.normal())} for arm in arms])
 
 
+def with_gaps(arms: list[dict[str, Any]], rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Return arms like those of `anew`, each with a missing number."""
+    return [arm | {"n1": None} for arm in anew(arms, rng)]
+
+
+def redrawn(rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Return arms of which all values are drawn anew."""
+    return decoded(product(rng, ARMS))
+
+
 def taught(policy: Any, rng: np.random.Generator) -> Any:
     """Return a policy that knows ten users."""
     for _ in range(30):
@@ -74,10 +85,13 @@ def decision_costs() -> dict[str, float]:
         [arm | {"id": i} for i, arm in zip(ids, arms, strict=True)], id="id"
     )
     # Features of their own: arms that never come back would make the other memo rest.
-    others, vectors = twenty_columns(), features.vectors(arms)
+    new, gaps, drawn = (twenty_columns().vectors for _ in range(3))
+    vectors = features.vectors(arms)
     calls: dict[str, tuple[Prepare, Callable[[Any], object]]] = {
         "features of arms seen before": (partial(decoded, arms), features.vectors),
-        "features of arms never seen": (partial(anew, arms, rng), others.vectors),
+        "features of arms with a new number": (partial(anew, arms, rng), new),
+        "features of arms with a missing number": (partial(with_gaps, arms, rng), gaps),
+        "features of arms with new values only": (partial(redrawn, rng), drawn),
         "features of a catalogue's ids": (ids.copy, catalogue.vectors),
     }
     for policy in (dyclu.LinUCB(features.dim), dyclu.Atlas(features.dim)):

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pandas as pd
@@ -71,6 +72,58 @@ def test_dicts_and_lists_of_dicts_give_the_same_vectors(
     features: Features, rows: list[dict[str, Any]]
 ) -> None:
     np.testing.assert_array_equal(features.matrix(rows), one_by_one(features, rows))
+
+
+def cell_by_cell(features: Features, row: dict[str, Any]) -> list[float]:
+    """Return the vector of a row as docs/guide/features.md describes it, one cell after another."""
+    blocks: dict[str, list[float]] = {}
+    for name, column in {**features.arm, **features.context}.items():
+        value = row[name]
+        if isinstance(column, Number):
+            assert column.mean is not None
+            assert column.scale is not None
+            scaled = 0.0 if value is None else (value - column.mean) / column.scale
+            marks = [float(value is None)] if column.missing else []
+            blocks[name] = [max(min(scaled, column.clip), -column.clip), *marks]
+        elif isinstance(column, Category) and column.hashed is not None:
+            bucket = None if value is None else crc32(str(value).encode()) % column.hashed
+            blocks[name] = [float(place == bucket) for place in range(column.hashed)]
+        else:
+            held = value if isinstance(column, Text) else [value]
+            labels = [str(one) for one in held or [] if one is not None]
+            values = column.values or ()
+            blocks[name] = [float(one in labels) for one in values]
+            blocks[name] += [float(not {*labels} <= {*values})] if column.other else []
+    kinds: list[tuple[type, int | None]] = [(Number, 0), (Number, 1)]
+    kinds += [(Category, None), (Text, None)]
+    sides = [
+        [
+            number
+            for kind, which in kinds
+            for name, column in side.items()
+            if isinstance(column, kind) and column.alone
+            for number in (blocks[name] if which is None else blocks[name][which : which + 1])
+        ]
+        for side in (features.arm, features.context)
+    ]
+    products = [
+        theirs * ours
+        for one, other in features.declaration["cross"]
+        for theirs in blocks[one]
+        for ours in blocks[other]
+    ]
+    return [1.0] * features.declaration["intercept"] + sides[0] + sides[1] + products
+
+
+@given(declarations(), ROWS)
+def test_vectors_are_those_of_the_declaration_bit_for_bit(
+    features: Features, rows: list[dict[str, Any]]
+) -> None:
+    for row in rows:
+        expected = np.array([cell_by_cell(features, row)])
+        # The second time, combinations of categories come from memory.
+        for _ in range(2):
+            np.testing.assert_array_equal(features.vectors([row], row), expected)
 
 
 @given(declarations(), ROWS)

@@ -162,7 +162,7 @@ class Features:
         """Return the arms of one decision as vectors, of shape (arms, dim).
 
         A value of None is missing. A key that is not there is an error, as it may be misspelt.
-        Other keys are ignored. The array may be read-only.
+        Other keys are ignored.
         """
         if not isinstance(arms, list | tuple):
             raise KindError(

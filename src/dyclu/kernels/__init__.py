@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dyclu.kernels import (
         atlas,
         evidence,
+        features,
         laws,
         linalg,
         memory,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "atlas",
     "evidence",
+    "features",
     "laws",
     "linalg",
     "memory",

@@ -146,12 +146,16 @@ def test_vectors_of_arms_seen_before_are_the_same(shop: Features) -> None:
     )
 
 
-def test_the_memo_of_arms_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("column", [Number(mean=0, scale=1), Category(values=("1", "2"))])
+def test_the_memo_of_arms_is_bounded(column: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dyclu.data.vectors.memo.LARGEST_MEMO", 5)
-    features = Features(arm={"n": Number(mean=0, scale=1)}, intercept=False)
+    features = Features(arm={"n": column}, intercept=False)
     for n in range(9):
-        assert features.vectors([{"n": n}, {"n": -n}]).tolist() == [[n], [-n]]
-    assert len(features._ready()._memo._known) <= 5
+        expected = features.matrix([{"n": n}, {"n": -n}])
+        np.testing.assert_array_equal(features.vectors([{"n": n}, {"n": -n}]), expected)
+    vectors = features._ready()
+    memos = [vectors._memo, vectors._layout.arm._marks._memo]
+    assert max(len(one._known) for one in memos) in range(1, 6)
 
 
 def test_the_memo_rests_while_arms_do_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +168,41 @@ def test_the_memo_rests_while_arms_do_not_come_back(monkeypatch: pytest.MonkeyPa
         assert features.vectors([{"n": n}]).tolist() == [[n]]
         sizes.append(len(known))
     assert sizes == [1, 2, 0, 0, 0, 1, 2, 0]
+
+
+def test_categories_are_remembered_while_numbers_are_new() -> None:
+    features = Features(arm={"n": Number(mean=0, scale=1), "c": Category(values=("a", "b"))})
+    marks = features._ready()._layout.arm._marks._memo
+    for n in range(5):
+        for c in "abz":
+            expected = [[1.0, n, c == "a", c == "b", c == "z"]]
+            assert features.vectors([{"n": n, "c": c}]).tolist() == expected
+    assert set(marks._known) == {("a",), ("b",), ("z",)}
+
+
+def test_a_change_to_vectors_does_not_change_what_is_remembered(shop: Features) -> None:
+    arms = [arm | {"tags": "live"} for arm in ARMS]
+    for context in (CONTEXT, {"country": "de", "hour": 12}):
+        for _ in range(2):
+            vectors = shop.vectors(arms, context)
+            expected = Features.of(SHOP).vectors(arms, context)
+            np.testing.assert_array_equal(vectors, expected)
+            vectors[:] = 7.0
+
+
+def test_missing_numbers_and_negative_ones_under_a_logarithm() -> None:
+    features = Features(arm={"n": Number(mean=0, scale=1, log=True, missing=True)}, intercept=False)
+    assert features.vectors([{"n": None}, {"n": 1.0}]).tolist() == [[0.0, 1.0], [0.0, 0.0]]
+    for missing in (None, math.nan):
+        with pytest.raises(NumberError, match=r"arm 1, column 'n': got -1, expected a number ab"):
+            features.vectors([{"n": missing}, {"n": -1.0}])
+
+
+def test_a_crossed_column_without_features_of_its_own_keeps_the_intercept() -> None:
+    features = Features(
+        arm={"n": Number(mean=0, scale=1)}, context={"h": Number(mean=0, scale=1, alone=False)}
+    )
+    assert features.vectors([{"n": 2.0}], {"h": 5.0}).tolist() == [[1.0, 2.0]]
 
 
 def test_no_arms_give_no_vectors(shop: Features) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dyclu import kernels
 from dyclu.data.vectors.columns import Column
 from dyclu.data.vectors.sides import Side
 from dyclu.validation import FloatArray, Ids
@@ -25,6 +26,8 @@ class Layout:
         Names of the raw features.
     width : int
         Their number.
+    plain : bool
+        Whether a raw vector is the arm's block, and nothing else.
     """
 
     def __init__(
@@ -42,25 +45,28 @@ class Layout:
             for theirs in self.context.spans[one]
             for ours in self.arm.spans[two]
         ]
-        self._theirs = np.array([pair[0] for pair in pairs], dtype=np.intp)
-        self._ours = np.array([pair[1] for pair in pairs], dtype=np.intp)
+        self._theirs = np.array([pair[0] for pair in pairs], dtype=np.int64)
+        self._ours = np.array([pair[1] for pair in pairs], dtype=np.int64)
         self.names = [
             *(self.arm.names[place] for place in self._own_arm),
             *(self.context.names[place] for place in self._own_context),
             *(self.context.names[a] + AND + self.arm.names[b] for a, b in pairs),
         ]
         self.width = len(self.names)
-        self._plain = len(self._own_arm) == self.width == self.arm.width
+        self.plain = len(self._own_arm) == self.width == self.arm.width
 
-    def joined(self, arms: FloatArray, context: FloatArray) -> FloatArray:
-        """Return raw features of arms (n, width) in contexts (n or 1, width)."""
-        if self._plain:
+    def joined(self, arms: FloatArray, context: FloatArray, *, constant: int) -> FloatArray:
+        """Return raw features of arms (n, width) in contexts (n or 1, width).
+
+        With ``constant=1`` the first feature is 1.
+        """
+        if self.plain and not constant:
             return arms
-        raw = np.empty((len(arms), self.width))
-        first, second = len(self._own_arm), len(self._own_arm) + len(self._own_context)
-        raw[:, :first] = arms[:, self._own_arm]
-        raw[:, first:second] = context[:, self._own_context]
-        np.multiply(context[:, self._theirs], arms[:, self._ours], out=raw[:, second:])
+        raw = np.empty((len(arms), constant + self.width))
+        kernels.features.join(
+            arms, context, self._own_arm, self._own_context, self._ours, self._theirs,
+            constant, raw,
+        )  # fmt: skip
         return raw
 
 
@@ -69,4 +75,4 @@ def _own(side: Side, columns: Mapping[str, Column]) -> Ids:
     crossed_only = {
         place for name, column in columns.items() if not column.alone for place in side.spans[name]
     }
-    return np.array([i for i in range(side.width) if i not in crossed_only], dtype=np.intp)
+    return np.array([i for i in range(side.width) if i not in crossed_only], dtype=np.int64)

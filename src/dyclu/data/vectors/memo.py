@@ -41,12 +41,12 @@ class Memo:
         self._rest = 0
 
     def of(self, rows: Rows) -> FloatArray:
-        """Return what `compute` returns for these rows; the array is read-only if remembered."""
+        """Return what `compute` returns for these rows; a new array."""
         if self._rest:
             self._rest -= 1
             return self._compute(rows)
         try:
-            flat = b"".join(map(self._known.__getitem__, map(self._get, rows)))
+            flat = bytearray().join(map(self._known.__getitem__, map(self._get, rows)))
             vectors = np.frombuffer(flat).reshape(len(rows), -1)
         except (LookupError, TypeError, ValueError):
             return self._computed(rows)

@@ -57,7 +57,7 @@ class Vectors:
     def of_columns(self, arm: Columns, context: Columns, rows: int) -> FloatArray:
         """Return rows given as columns, of which row i is one arm in one context."""
         theirs = self._layout.context.of_columns(context, rows)
-        return self._finished(self._layout.joined(self.encode(arm, rows), theirs))
+        return self._joined(self.encode(arm, rows), theirs)
 
     def encode(self, arms: Columns, count: int) -> FloatArray:
         """Return the arms' own part of vectors, to be completed by `offered` or `in_context`."""
@@ -68,19 +68,20 @@ class Vectors:
         rows, most = which.shape
         theirs = self._layout.context.of_columns(context, rows)
         ours = encoded[which.reshape(-1)]
-        vectors = self._finished(self._layout.joined(ours, np.repeat(theirs, most, axis=0)))
+        vectors = self._joined(ours, np.repeat(theirs, most, axis=0))
         return vectors.reshape(rows, most, self.dim)
 
     def in_context(self, encoded: FloatArray, context: Row | None) -> FloatArray:
         """Return vectors of encoded arms in one context."""
         theirs = self._layout.context.of_rows([{} if context is None else context])
-        return self._finished(self._layout.joined(encoded, theirs))
+        return self._joined(encoded, theirs)
 
     def raw(self, arm: Row, context: Row | None) -> FloatArray:
         """Return the raw features of one arm in one context, in the order of `raw_names`."""
         ours = self._layout.arm.of_rows([arm])
         theirs = self._layout.context.of_rows([{} if context is None else context])
-        return np.concatenate([np.ones(self._constant), self._layout.joined(ours, theirs)[0]])
+        vectors: FloatArray = self._layout.joined(ours, theirs, constant=self._constant)
+        return vectors.reshape(-1)
 
     def raw_weights(self, theta: ArrayLike) -> FloatArray:
         """Return an estimate over vectors as one over raw features, in the order of `raw_names`.
@@ -96,15 +97,16 @@ class Vectors:
         return np.concatenate([constant, self._loadings @ rest])
 
     def _remembered(self, arms: Sequence[Row]) -> FloatArray:
+        if self._alone and self._layout.plain and self._loadings is None:
+            return self._layout.arm.of_rows(arms, constant=self._constant)
         block = self._layout.arm.of_rows(arms)
-        return self._finished(self._layout.joined(block, NO_CONTEXT)) if self._alone else block
+        return self._joined(block, NO_CONTEXT) if self._alone else block
 
-    def _finished(self, raw: FloatArray) -> FloatArray:
-        """Return vectors of raw features: reduced, with the intercept."""
-        projected = raw if self._loadings is None else raw @ self._loadings
-        if not self._constant:
-            return projected
-        vectors = np.empty((len(projected), self.dim))
-        vectors[:, 0] = 1.0
-        vectors[:, 1:] = projected
+    def _joined(self, arms: FloatArray, context: FloatArray) -> FloatArray:
+        """Return vectors of blocks of arms (n, width) in contexts (n or 1, width)."""
+        if self._loadings is None:
+            return self._layout.joined(arms, context, constant=self._constant)
+        vectors = np.ones((len(arms), self.dim))
+        raw = self._layout.joined(arms, context, constant=0)
+        np.matmul(raw, self._loadings, out=vectors[:, self._constant :])
         return vectors
