@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo docs test test-long crashtest soak lint bench clean
+.PHONY: dist test-lowest demo docs test test-long crashtest soak lint bench clean
 
 demo: $(READY)
 	$(BIN)/dyclu demo --out demo-out
@@ -40,6 +40,22 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo open site-out/index.html
 
+# Wheel and sdist, the same bytes every time: all times in them are that of the last commit.
+dist:
+	$(PYTHON) -m venv .venv-dist && .venv-dist/bin/pip install --quiet build
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv-dist/bin/python -m build --outdir dist .
+
+# The library at the lowest versions of its dependencies that pyproject.toml allows.
+LOWEST := $(addprefix tests/unit/,core kernels policies data evaluate test_storage.py test_validation.py) \
+  tests/conformance tests/golden
+
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	$(PYTHON) -m tests.lowest > .venv-lowest/constraints.txt
+	.venv-lowest/bin/pip install --quiet --constraint .venv-lowest/constraints.txt '.[all]' \
+	  hypothesis pandas pytest scikit-learn
+	.venv-lowest/bin/python -m pytest -m "not long" -W default $(LOWEST)
+
 bench: $(READY)
 	$(BIN)/python -m benchmarks --out bench-out
 
@@ -50,4 +66,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf .venv demo-out bench-out site-out .bench-cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	rm -rf .venv .venv-dist .venv-lowest demo-out bench-out site-out .bench-cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage

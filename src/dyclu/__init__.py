@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dyclu import evaluate
     from dyclu.data import Features, Log
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Atlas",

@@ -8,9 +8,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import dyclu
 from dyclu.__main__ import NEEDED
+from dyclu.cli import app
+from dyclu.service import commands
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
@@ -61,3 +64,11 @@ def test_the_library_depends_only_on_numpy_scipy_and_the_kernels_compiler() -> N
         "scipy",
     }
     assert {need.partition(">")[0] for need in PROJECT["optional-dependencies"]["cli"]} == {*NEEDED}
+
+
+def test_the_service_says_that_it_needs_a_posix_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "SYSTEM", "nt")
+    result = CliRunner().invoke(app, ["serve", "--dim=2"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("dyclu: dyclu serve needs a POSIX system such as Linux")
+    assert "'nt'" in result.stderr

@@ -14,7 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
-from dyclu.errors import MissingExtra, OptionError
+from dyclu.errors import DycluError, MissingExtra, OptionError
+
+SYSTEM = os.name
 
 Config = Annotated[
     Path | None,
@@ -87,6 +89,11 @@ def serve(
     tenants, keys and limits are set in the file. Stop it with Ctrl-C or SIGTERM; SIGHUP reads keys,
     limits and some settings of tenants again.
     """
+    if SYSTEM != "posix":
+        raise DycluError(
+            f"dyclu serve needs a POSIX system such as Linux or macOS, this one is {SYSTEM!r}; run "
+            "it in WSL or a container. The library, simulations and the client work here"
+        )
     from dyclu.service.http.serve import serve as run
     from dyclu.service.settings import Settings, described, settings
 

@@ -32,6 +32,10 @@ from dyclu.validation import as_whole
 RESULT_VERSION = 5
 """Increased when the code gives other numbers for a job; stored results are then not used."""
 
+FIRST_RELEASE = "0.1.0"
+"""Part of every key since the first stored results. A release changes no number by itself, so it
+must not make stored results invalid; `RESULT_VERSION` and `POLICY_VERSIONS` do, where needed."""
+
 POLICY_VERSIONS = {"atlas": 1}
 """Increased instead when only this policy gives other numbers: results of the others stay valid."""
 
@@ -134,7 +138,7 @@ class Job:
             "look": LOOK,
             "points": POINTS,
             "result": result_version(self.policy),
-            "dyclu": __version__,
+            "dyclu": FIRST_RELEASE,
         }
 
     @property

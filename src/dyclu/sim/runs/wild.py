@@ -6,12 +6,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dyclu import __version__
 from dyclu.policies.oracle import Oracle
 from dyclu.policies.told import Told
 from dyclu.policy import Policy
 from dyclu.sim.runs.contestants import ALPHA, RIDGE, check_made
-from dyclu.sim.runs.jobs import COSTS, LOOK, digest, result_of, result_version, source_of
+from dyclu.sim.runs.jobs import (
+    COSTS,
+    FIRST_RELEASE,
+    LOOK,
+    digest,
+    result_of,
+    result_version,
+    source_of,
+)
 from dyclu.sim.runs.play import play
 from dyclu.sim.runs.results import POINTS, Result
 from dyclu.sim.runs.stream import contestants as uninformed
@@ -135,7 +142,7 @@ class WildJob:
             "look": LOOK,
             "points": POINTS,
             "result": result_version(self.policy),
-            "dyclu": __version__,
+            "dyclu": FIRST_RELEASE,
         }
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dyclu import __version__
-from dyclu.sim.runs.jobs import COSTS, digest, result_version, source_of
+from dyclu.sim.runs.jobs import COSTS, FIRST_RELEASE, digest, result_version, source_of
 from dyclu.sim.runs.measures import delays
 from dyclu.sim.runs.results import POINTS, Result, Timing, checkpoints
 from dyclu.sim.runs.stream import contestants
@@ -75,7 +75,7 @@ class StreamJob:
             "seed": self.seed,
             "points": POINTS,
             "result": result_version(self.policy),
-            "dyclu": __version__,
+            "dyclu": FIRST_RELEASE,
         }
 
     @property

@@ -1,0 +1,155 @@
+import assert from "node:assert/strict";
+import { createServer, type RequestListener } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+
+import { Client, ServiceError } from "../src/index.js";
+import { URL_OF_SERVICE } from "./service.js";
+
+const ARMS = { red: [1, 0], blue: [0, 1] };
+const client = new Client(URL_OF_SERVICE, { attempts: 20 });
+
+test("a decision names an arm, and its reward is learnt once", async () => {
+  const decided = await client.decide("ts-ana", ARMS, { rank: true });
+  assert.equal(decided.status, "decided");
+  assert.deepEqual([...decided.rank!].sort(), ["blue", "red"]);
+  const before = (await client.policy()).version;
+  const first = await client.reward(decided.decision_id, 1);
+  const again = await client.reward(decided.decision_id, 1);
+  assert.deepEqual([first.repeated, again.repeated], [false, true]);
+  assert.equal((await client.policy()).version, before + 1);
+  assert.equal((await client.user("ts-ana")).user, "ts-ana");
+});
+
+test("a decision that is asked for again has the same answer", async () => {
+  const decided = await client.decide("ts-bea", ARMS, { decision_id: "ts-same" });
+  assert.deepEqual(await client.decide("ts-bea", ARMS, { decision_id: "ts-same" }), decided);
+});
+
+test("ids are escaped in paths: a question about ana?x is not about ana", async () => {
+  const decided = await client.decide("ts-a+b@c:d", ARMS, { decision_id: "ts-d+1" });
+  await client.reward(decided.decision_id, 0.5);
+  assert.equal((await client.user("ts-a+b@c:d")).user, "ts-a+b@c:d");
+  await assert.rejects(client.user("ts-a+b@c:d?x"), ServiceError);
+  await assert.rejects(client.reward("ts-d+1/reward#", 1), ServiceError);
+});
+
+test("batches are answered item by item, in their order", async () => {
+  const rows = ["ts-u1", "ts-u2", "ts-u3"].map((user) => ({ user, arms: ARMS }));
+  const decided = await client.decideMany(rows);
+  assert.equal(decided.length, 3);
+  const ids = decided.map((one) => (one.status === "decided" ? one.decision_id : "refused"));
+  const results = await client.rewardMany([
+    { decision_id: ids[0]!, value: 1 },
+    { decision_id: "ts-never-made", value: 1 },
+    { decision_id: ids[2]!, value: 0 },
+  ]);
+  assert.deepEqual(results.map((one) => one.status), ["rewarded", "refused", "rewarded"]);
+});
+
+test("more observations than one request may hold are sent in several", async () => {
+  const before = (await client.policy()).version;
+  const rows = Array.from({ length: 501 }, (_, i) => ({
+    user: `ts-w${i % 7}`,
+    features: [i % 2, 1 - (i % 2)],
+    reward: i % 2,
+    event_id: `ts-e${i}`,
+  }));
+  const results = await client.observeMany(rows);
+  assert.equal(results.length, 501);
+  assert.ok(results.every((one) => one.status === "observed" && !one.repeated));
+  assert.ok((await client.observe(rows[500]!)).repeated);
+  assert.equal((await client.policy()).version, before + 501);
+});
+
+test("arms of a Map are sent in its order", async () => {
+  const arms = new Map([["10", [1, 0]], ["2", [1, 0]]]);
+  const decided = await client.decide("ts-map", arms, { rank: true });
+  assert.equal(decided.arm, "10"); // equal arms: the first one
+});
+
+test("slots have rewards of their own", async () => {
+  const decided = await client.decide("ts-cleo", ARMS, { slots: 2 });
+  assert.equal(decided.slots?.length, 2);
+  const rewarded = await client.rewardSlots(decided.decision_id, { 1: 1, 2: 0 });
+  assert.deepEqual(rewarded.values, { 1: 1, 2: 0 });
+});
+
+test("a refusal is an error with status, code and field", async () => {
+  await assert.rejects(client.decide("ts-dan", { red: [1, 0, 0] }), (error) => {
+    assert.ok(error instanceof ServiceError);
+    assert.equal(error.status, 422);
+    assert.ok(error.code);
+    assert.match(error.field ?? "", /arms/);
+    return true;
+  });
+});
+
+test("a user can be erased, and is then unknown", async () => {
+  await client.observe({ user: "ts-gone", features: [1, 0], reward: 1 });
+  assert.equal((await client.erase("ts-gone")).user, "ts-gone");
+  await assert.rejects(client.user("ts-gone"), { status: 404 });
+});
+
+test("a service that is not there is an error that names its address", async () => {
+  const lost = new Client("http://127.0.0.1:1", { attempts: 2 });
+  await assert.rejects(lost.policy(), /127\.0\.0\.1:1 does not answer/);
+});
+
+test("options outside their range are refused", () => {
+  assert.throws(() => new Client(URL_OF_SERVICE, { attempts: 0 }), /attempts is 0/);
+  assert.throws(() => new Client(URL_OF_SERVICE, { timeout: 0 }), /timeout is 0/);
+});
+
+/** Run a server that answers as told, because a real service has no fault to order. */
+async function faulty(listener: RequestListener, run: (url: string) => Promise<void>) {
+  const server = createServer(listener).listen(0, "127.0.0.1");
+  try {
+    await new Promise((resolve) => server.once("listening", resolve));
+    await run(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+}
+
+test("a temporary refusal is repeated with the same id", async () => {
+  const bodies: string[] = [];
+  await faulty(
+    (request, response) => {
+      let body = "";
+      request.on("data", (part) => (body += part));
+      request.on("end", () => {
+        bodies.push(body);
+        response.writeHead(bodies.length < 3 ? 503 : 200, { "Content-Type": "application/json" });
+        response.end(JSON.stringify({ status: "decided", arm: "red" }));
+      });
+    },
+    async (url) => {
+      assert.equal((await new Client(url).decide("ana", ARMS)).arm, "red");
+    },
+  );
+  assert.equal(bodies.length, 3);
+  assert.equal(new Set(bodies).size, 1);
+});
+
+test("a service that accepts and never answers is given up after the timeout", async () => {
+  let asked = 0;
+  await faulty(
+    () => void asked++,
+    async (url) => {
+      const hasty = new Client(url, { timeout: 50, attempts: 2 });
+      await assert.rejects(hasty.policy(), /does not answer/);
+    },
+  );
+  assert.equal(asked, 2);
+});
+
+test("a proxy's answer that is not JSON becomes an error with its text", async () => {
+  await faulty(
+    (_, response) => void response.writeHead(404).end("<h1>no such host</h1>"),
+    async (url) => {
+      await assert.rejects(new Client(url).policy(), { status: 404, message: /no such host/ });
+    },
+  );
+});

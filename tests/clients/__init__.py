@@ -1,0 +1,1 @@
+"""Clients of the service in other languages, and what all clients promise."""

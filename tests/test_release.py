@@ -1,0 +1,82 @@
+"""Releases: one version everywhere, archives that are the same every time, files that are valid."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import dyclu
+from tests.lowest import lowest
+from tests.release import mistakes, versions
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_one_version_is_named_everywhere() -> None:
+    assert set(versions().values()) == {dyclu.__version__}
+
+
+def test_a_tag_of_another_version_is_a_mistake_in_every_file() -> None:
+    assert len([one for one in mistakes("v9.9.9") if "9.9.9" in one]) == len(versions())
+    assert not [one for one in mistakes(f"v{dyclu.__version__}") if "the tag" in one]
+
+
+def test_the_readme_cites_the_version_and_the_paper() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert f"version = {{{dyclu.__version__}}}" in readme
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["references"][0]["title"] in readme
+
+
+def test_every_direct_dependency_has_a_lowest_version() -> None:
+    named = [one.partition("==")[0] for one in lowest()]
+    assert {"numba", "numpy", "scipy", "granian", "typer"} <= {*named}
+    assert len(named) == len({*named})
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda file: file.name
+)
+def test_files_for_the_forge_can_be_parsed(file: Path) -> None:
+    assert yaml.safe_load(file.read_text())
+
+
+def test_workflows_name_tests_and_targets_that_exist() -> None:
+    text = "".join(file.read_text() for file in (ROOT / ".github/workflows").glob("*.yml"))
+    paths = set(re.findall(r"\btests/[\w/.]+", text))
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    targets = set(re.findall(r"\bmake ([\w-]+)", text))
+    makefile = (ROOT / "Makefile").read_text()
+    assert [name for name in targets if f"\n{name}:" not in makefile] == []
+
+
+@pytest.mark.long
+def test_two_builds_have_the_same_bytes_and_need_neither_git_nor_tags(tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "two"):
+        source, out = tmp_path / f"source-{name}", tmp_path / name
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+        ).stdout.split(b"\0")
+        for file in filter(None, listed):
+            copy = source / file.decode()
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes((ROOT / file.decode()).read_bytes())
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)]
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+        subprocess.run([*command, str(source)], env=environment, check=True, capture_output=True)
+        files = sorted(out.iterdir())
+        found.append({file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files})
+    assert found[0] == found[1]
+    assert set(found[0]) == {
+        f"dyclu-{dyclu.__version__}-py3-none-any.whl",
+        f"dyclu-{dyclu.__version__}.tar.gz",
+    }
