@@ -105,7 +105,7 @@ def _costs(effort: Effort) -> list[Row]:
     ):
         contestants: list[tuple[str, Server, float]] = [(BARE, endpoint, 0.0)]
         for name, server in (("linucb", linucb), ("atlas", atlas)):
-            _settle(server, effort)
+            settle(server, effort)
             contestants.append((f"{name}, a decision", server, 0.0))
             contestants.append((f"{name}, a decision and its reward", server, 1.0))
         for repetition in range(1 + effort.repetitions):
@@ -122,7 +122,7 @@ def _costs(effort: Effort) -> list[Row]:
 
 def _cost(server: Server, *, rounds: int, rewarded: float) -> float:
     before = server.cpu()
-    served = _ask(server, rounds=rounds, rewarded=rewarded)
+    served = ask(server, rounds=rounds, rewarded=rewarded)
     return (server.cpu() - before) / len(served.decisions) * 1e6
 
 
@@ -141,15 +141,15 @@ def _loads(effort: Effort) -> list[Row]:
 
     for policy, words in POLICIES.items():
         with TemporaryDirectory() as folder, serving(Path(folder), DIM, *words) as server:
-            _settle(server, effort)
+            settle(server, effort)
             for _ in range(effort.repetitions):
-                told, others = _others(server, lambda: _ask(server, seconds=seconds).numbers())
+                told, others = _others(server, lambda: ask(server, seconds=seconds).numbers())
                 note(OTHERS, "cores", others)
                 note(f"{policy}, decisions", "/s", told["decisions_per_second"])
                 note(f"{policy}, durable rewards", "/s", told["rewards_per_second"])
                 note(f"{policy}, p99 of a decision", "ms", told["decision_ms"]["p99"])
                 told, others = _others(
-                    server, lambda: _ask(server, seconds=seconds, rate=PACE).numbers()
+                    server, lambda: ask(server, seconds=seconds, rate=PACE).numbers()
                 )
                 note(OTHERS, "cores", others)
                 note(f"{policy}, paced, decisions", "/s", told["decisions_per_second"])
@@ -167,11 +167,13 @@ def _others(server: Server, work: Callable[[], Any]) -> tuple[Any, float]:
     return result, max(0.01, (busy() - all_before - own) / (time.monotonic() - began))
 
 
-def _settle(server: Server, effort: Effort) -> None:
-    _ask(server, rounds=USERS if effort.quick else USERS * LEARNT)
+def settle(server: Server, effort: Effort) -> None:
+    """Let the service learn from all users before it is measured."""
+    ask(server, rounds=USERS if effort.quick else USERS * LEARNT)
 
 
-def _ask(server: Server, *, seconds: float = 3600.0, **more: Any) -> LoadResult:
+def ask(server: Server, *, seconds: float = 3600.0, **more: Any) -> LoadResult:
+    """Run a load test; no request may fail."""
     wanted = Load(users=USERS, clients=CLIENTS, seconds=seconds, **more)
     served = asyncio.run(load(server.url, wanted, dim=DIM))
     # Rounds that a fixed rate asked for and that could not begin in time are no failed requests.

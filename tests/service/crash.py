@@ -136,13 +136,17 @@ class Ordeal:
         }
         self.config.write_text(CONFIG.format(**self._fixed, **drawn))
 
-    def suffer(self, kills: int) -> Counter[str]:
-        """Live and be killed so many times, live once more, and tell what was found."""
+    def suffer(self, kills: int, *, seconds: float = math.inf) -> Counter[str]:
+        """Live and be killed so many times, live once more, and tell what was found.
+
+        After `seconds` no further life is begun but the last one.
+        """
+        end = time.monotonic() + seconds
         for client in self.clients:
             client.start()
         try:
             served = False
-            while self.found["kills"] < kills:
+            while self.found["kills"] < kills and time.monotonic() < end:
                 chance = self.rng.random()
                 # Clients are without a service meanwhile; not for longer than lines are kept.
                 if served and chance < 0.2:
@@ -512,10 +516,11 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy", choices=SPECS, default="atlas")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="end earlier, after these")
     told = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         ordeal = Ordeal(Path(name), told.policy, seed=told.seed)
-        found = ordeal.suffer(told.kills)
+        found = ordeal.suffer(told.kills, seconds=60 * told.minutes)
         wrong = [one for witness in ordeal.witnesses.values() for one in witness.wrong]
     for what, count in sorted(found.items(), key=lambda item: (item[0] in BROKEN, item[0])):
         sys.stdout.write(f"{what:50} {count}\n")

@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from itertools import combinations, count, product
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from benchmarks import (
     ablations,
+    chores,
     command,
     crowd,
     detection,
@@ -35,12 +37,16 @@ from benchmarks.machine import describe
 from benchmarks.results import Effort, Results, Row, Target
 from benchmarks.stage import stage
 from benchmarks.tables import as_json, figures, markdown, read_group, sections, targets
+from benchmarks.tenants import crowd as crowd_of
 from benchmarks.timing import interleaved
 from benchmarks.turns import Turn, block_steps, serve, slices, steps, turn
 from dyclu import Atlas, DyClu, LinUCB
 from dyclu.core.homogeneity import homogeneity
 from dyclu.core.rewards import Law
 from dyclu.errors import OptionError
+from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots, recover
+from dyclu.service.disk.sqlite.reader import JournalReader
+from dyclu.service.spec import PolicySpec
 from dyclu.sim.runs.play import play
 from dyclu.sim.runs.stream.largest_norm import LargestNorm
 from dyclu.sim.worlds.population import Population
@@ -81,6 +87,24 @@ def test_every_group_runs_and_writes_what_the_page_says(group: str, tmp_path: Pa
     assert f"### {group}" in (tmp_path / "tables.md").read_text()
     has_curve = any(row["curve"] for row in found["rows"])
     assert (tmp_path / "benchmarks.png").exists() == has_curve
+
+
+@pytest.mark.long
+def test_chores_are_measured_and_judged(tmp_path: Path) -> None:
+    found = chores.run(Effort(quick=True, cache=tmp_path))
+    assert {target.name for target in found.targets} == {row.name for row in found.rows}
+    assert len(found.rows) == 9
+
+
+def test_a_tenant_of_many_users_may_have_all_its_lines(tmp_path: Path) -> None:
+    spec = PolicySpec("linucb", 3, {})
+    for whole, lines in ((False, 1), (True, 20)):
+        tenant = crowd_of(tmp_path, spec, users=4, life=5, whole=whole) / "default"
+        with closing(JournalReader(tenant / JOURNAL)) as reader:
+            assert (reader.last(), len(list(reader.after(0)))) == (20, lines)
+            snapshots = Snapshots(tenant / SNAPSHOTS, spec, reader.facts().id)
+            assert recover(reader, snapshots).state.total.rewards == 20
+            assert snapshots.used == 20
 
 
 def test_the_bare_loop_is_linucb(turns: list[Turn]) -> None:

@@ -312,7 +312,7 @@ def test_a_rebuild_resumes_from_the_newest_snapshot_before_the_users_first_line(
 # --- tenants --------------------------------------------------------------------------------------
 
 
-async def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+async def until(true: Callable[[], bool], seconds: float = 180.0) -> None:
     async with asyncio.timeout(seconds):
         while not true():
             await asyncio.sleep(0.01)
