@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: dist test-lowest demo docs test test-long crashtest soak lint bench clean
+.PHONY: dist test-lowest demo docs test test-long crashtest crashtest-cluster soak lint bench clean
 
 demo: $(READY)
 	$(BIN)/dyclu demo --out demo-out
@@ -29,6 +29,9 @@ soak: $(READY)
 
 crashtest: $(READY)
 	$(BIN)/python -m tests.service.crash --kills 200
+
+crashtest-cluster: $(READY)
+	$(BIN)/python -m tests.service.cluster_crash --kills 100 --database-kills 20
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -80,13 +80,22 @@ def variables(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "file", [DEPLOY / "Dockerfile", DEPLOY / "compose.yaml", STATEFUL, UNIT], ids=lambda f: f.name
+    "file",
+    [
+        DEPLOY / "Dockerfile",
+        DEPLOY / "compose.yaml",
+        DEPLOY / "compose.cluster.yaml",
+        DEPLOY / "cluster/statefulset.yaml",
+        STATEFUL,
+        UNIT,
+    ],
+    ids=lambda f: f"{f.parent.name}-{f.name}",
 )
 def test_variables_are_settings(file: Path) -> None:
     known = {*Settings.__struct_fields__, *TenantSettings.__struct_fields__, "config"}
     found = variables(file.read_text())
     assert found
-    assert {name.lower() for name in found} <= known
+    assert {name.lower() for name in found} <= known | {"password"}
 
 
 def test_the_dockerfile_copies_what_exists_and_ends_as_its_own_user() -> None:
@@ -175,6 +184,33 @@ def test_the_manifests_render() -> None:
     assert set(found) == {"Namespace", "Secret", "Service", "StatefulSet"}
     secret = found["StatefulSet"]["spec"]["template"]["spec"]["volumes"][2]["secret"]
     assert secret["secretName"] == found["Secret"]["metadata"]["name"]
+
+
+def test_the_cluster_has_three_processes_with_names_and_addresses_of_their_own(
+    tmp_path: Path,
+) -> None:
+    services = load(DEPLOY / "compose.cluster.yaml")["services"]
+    members = {name: one for name, one in services.items() if name != "database"}
+    assert len(members) == 3
+    for name, one in members.items():
+        assert one["environment"]["DYCLU_NAME"] == name
+        assert one["environment"]["DYCLU_ADVERTISE"] == f"http://{name}:{DEFAULTS.port}"
+        assert "@database/dyclu" in one["environment"]["DYCLU_STORE"]
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl")
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    switch = tmp_path / "deploy/kustomization.yaml"
+    switch.write_text(switch.read_text().replace("# components:", "components:"))
+    command = ["kubectl", "kustomize", str(switch.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = {one["kind"]: one for one in yaml.safe_load_all(done.stdout)}
+    stateful = found["StatefulSet"]["spec"]
+    assert stateful["replicas"] == 3
+    (container,) = stateful["template"]["spec"]["containers"]
+    names = [one["name"] for one in container["env"]]
+    # An address is put together from variables before it.
+    assert names.index("POD_IP") < names.index("DYCLU_ADVERTISE")
+    assert {"DYCLU_STORE", "DYCLU_NAME", "DYCLU_CONFIG"} <= set(names)
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,18 @@ def serve(
         Path | None,
         typer.Option(help="Folder for journals and snapshots.", show_default="dyclu-data"),
     ] = None,
+    cluster: Annotated[
+        bool,
+        typer.Option("--cluster", help="Serve with others, on the database that --store names."),
+    ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            help="PostgreSQL for the journals, instead of files.",
+            show_default="postgresql:///dyclu with --cluster",
+            metavar="URL",
+        ),
+    ] = None,
     policy: Annotated[
         str | None, typer.Option(help="The policy that serves.", show_default="atlas")
     ] = None,
@@ -101,8 +113,10 @@ def serve(
         "host": host, "port": port, "data": None if data is None else str(data), "policy": policy,
         "dim": dim, "options": options, "mode": mode, "epsilon": epsilon,
         "reward_wait": reward_wait, "default_reward": default_reward, "log_arms": log_arms,
-        "features": None if features is None else str(features),
+        "features": None if features is None else str(features), "store": store,
     }  # fmt: skip
+    if cluster and store is None and "DYCLU_STORE" not in os.environ and config is None:
+        flags["store"] = "postgresql:///dyclu"
 
     def read() -> Settings:
         return settings(flags, environment=os.environ, file=config)

@@ -37,6 +37,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -172,6 +173,7 @@ class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
     log_arms: bool = False
     keep: str = "all"
     archive: bool = False
+    partitions: Annotated[int, Meta(ge=1, le=4096)] = 64
     features: Features | None = None
     limits: Limits = Limits()
     keys: list[Key] = []
@@ -218,6 +220,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     answer_timeout: Seconds = 30.0
     max_connections: Whole = 1000
     snapshot_every: Seconds = 300.0
+    store: str = ""
+    name: KeyName | None = None
+    advertise: str | None = None
+    lease: Annotated[float, Meta(ge=1)] = 10.0
 
     def __post_init__(self) -> None:
         if not self.tenants:
@@ -228,6 +234,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         self._check_keys()
         if (self.tls_cert is None) != (self.tls_key is None):
             raise OptionError("tls_cert and tls_key belong together; set both, or none of them")
+        if self.store:
+            _check_cluster(self)
 
     def _check_keys(self) -> None:
         digests = [key.digest for tenant in self.tenants.values() for key in tenant.keys]
@@ -360,9 +368,24 @@ def as_options(text: str) -> dict[str, Any]:
         ) from None
 
 
+def without_password(url: str) -> str:
+    """Return the address of a database as it may be shown.
+
+    >>> without_password("postgresql://ann:secret@db:5432/shop?sslmode=require")
+    'postgresql://ann@db:5432/shop'
+    """
+    if not url:
+        return ""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")
+    user = place[0].partition(":")[0]
+    return f"{parts.scheme}://{f'{user}@' if user else ''}{place[2]}{parts.path}"
+
+
 def described(told: Settings) -> list[str]:
     """Return the settings as lines to print; keys by the beginning of their digests."""
-    lines = [f"{name} = {_shown(getattr(told, name))}" for name in sorted(_OF_SERVICE)]
+    shown = msgspec.structs.replace(told, store=without_password(told.store))
+    lines = [f"{name} = {_shown(getattr(shown, name))}" for name in sorted(_OF_SERVICE)]
     for name, tenant in told.tenants.items():
         lines += [
             f"[{name}] {setting} = {_shown(value)}"
@@ -457,6 +480,27 @@ def _check_tenant(name: str, tenant: TenantSettings) -> None:
             raise OptionError(
                 f"tenant {name} has more than {LIVE_KEYS} {role} keys; remove those that were "
                 "replaced"
+            )
+
+
+def _check_cluster(told: Settings) -> None:
+    """Refuse settings with which several processes cannot serve together."""
+    # The address may hold a password: it is not repeated.
+    if not re.match("postgres(ql)?://", told.store):
+        raise OptionError(
+            'store is not an address of PostgreSQL, expected "postgresql://user@host/database"; '
+            "leave it out to keep the journals in files"
+        )
+    if told.host in ("0.0.0.0", "::") and told.advertise is None:
+        raise OptionError(
+            f"host is {told.host}, where other processes cannot reach this one; say where they "
+            'can: advertise = "http://10.0.0.5:8321"'
+        )
+    for name, tenant in told.tenants.items():
+        if tenant.archive:
+            raise OptionError(
+                f"tenant {name}: archive writes files beside the journal, which is in a database; "
+                "set archive = false"
             )
 
 

@@ -10,8 +10,9 @@ Old lines may have been replaced by a *base*: the state after some line, stored 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 Row = tuple[int, int, str, str | None, str | None, int | None, str]
 """Number, time, kind, id, user, number of the decision, and body of a line."""
@@ -77,14 +78,12 @@ class Journal(ABC):
 
     Its methods raise `StoreError` or `sqlite3.Error` if nothing can be written. Then, whether the
     last write was made is known only after `reopen`.
-
-    Attributes
-    ----------
-    owes : bool
-        Whether erased lines may still be on the disk; `tidy` removes them when it can.
     """
 
-    owes: bool
+    @property
+    @abstractmethod
+    def owes(self) -> bool:
+        """Whether erased lines may still be on the disk; `tidy` removes them when it can."""
 
     def note_served(self, policy: str) -> None:
         """Store which policy serves, for a later `dyclu replay`."""
@@ -101,6 +100,10 @@ class Journal(ABC):
         A line whose id is taken, or whose decision has ended, is left out. The numbers of such
         lines are returned; all others are written, or, if that fails, none.
         """
+
+    @abstractmethod
+    def taken_elsewhere(self, id: str, kind: str) -> bool:
+        """Return whether a line of this kind in another partition has this id."""
 
     @abstractmethod
     def erase(self, user: str, mark: bytes, *, first: int | None = None) -> ErasedLines:
@@ -156,6 +159,13 @@ class Journal(ABC):
     @abstractmethod
     def drop_lines(self, seqs: Sequence[int]) -> None:
         """Delete lines that the base stands for."""
+
+    @abstractmethod
+    def sharing(self, snapshots: Path) -> Iterator[Callable[[], object]]:
+        """Yield the writes that give the latest snapshot in a folder to later owners.
+
+        None are needed if this folder stays with the journal.
+        """
 
     @abstractmethod
     def tidy(self) -> None:

@@ -9,12 +9,10 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
@@ -25,17 +23,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dyclu.errors import DycluError, FileError, OptionError
 from dyclu.service import schema
+from dyclu.service.cluster.keeper import Keeper
 from dyclu.service.http import openapi
+from dyclu.service.http.answers import Answer, answered, encode, refused
 from dyclu.service.http.bodies import Body, BodyTimeout, Reader, checked_length
 from dyclu.service.http.budgets import BodyBytes, Budget
-from dyclu.service.http.calls import CALLS, Asked, Call, problem
+from dyclu.service.http.calls import CALLS, Asked, Call
+from dyclu.service.http.clusters import begun, cluster_health, cluster_view, copies_folder
 from dyclu.service.http.keys import Caller, Keyring
 from dyclu.service.http.log import QUIET, Refusals, log_request
 from dyclu.service.http.metrics import OPEN, PLAIN, Requests, Watched, exposition
+from dyclu.service.http.routing import Routed, Router
 from dyclu.service.http.traces import Traces
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal
-from dyclu.service.settings import Settings, needing_restart
+from dyclu.service.settings import Settings, TenantSettings, needing_restart
 from dyclu.service.tenant.tenant import Tenant
 from dyclu.storage import make_folder
 
@@ -61,12 +63,7 @@ LOOPBACK = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 ONCE = (b"host", b"authorization", b"content-type", b"content-length")
 """Headers that a request may have once."""
 
-LAST = frozenset({400, 401, 403, 408, 413, 415, 421, 431})
-"""Refusals after which the connection is closed: what follows on it is not to be trusted."""
-
-_encode = msgspec.json.Encoder().encode
 _ID = re.compile(rb"[A-Za-z0-9_.:@+=~-]{1,128}")
-NOTHING: Mapping[str, str] = {}
 Headers = Mapping[bytes, bytes]
 Handler = Callable[[Request], Awaitable[Any]]
 
@@ -78,17 +75,23 @@ class Service:
         self.settings = settings
         self.keyring = Keyring(settings)
         self.traces = Traces.exporting() if settings.traces else None
-        data = Path(settings.data)
+        self.keeper: Keeper | None = None
+        self.tenants: dict[str, Tenant] = {}
+        data = copies_folder(settings) if settings.store else Path(settings.data)
         make_folder(data)
         self._lock = _locked(data)
         try:
-            self.tenants = _opened(data, settings)
+            if settings.store:
+                self.keeper = begun(settings, data)
+            else:
+                self.tenants = _opened(data, settings)
         except BaseException:
             self._lock.close()
             raise
         self.windows = {name: Window(tenant) for name, tenant in self.tenants.items()}
         self.requests = {name: Requests() for name in settings.tenants}
         self.budgets = {name: Budget(one.limits) for name, one in settings.tenants.items()}
+        self._counted: dict[str, Requests] = {}
         self.refusals = Refusals()
         self.on_ready: Callable[[], None] = lambda: None
         self._keyed, self._host = settings.keyed, settings.host.lower().encode()
@@ -96,12 +99,19 @@ class Service:
 
     async def start(self) -> None:
         """Start serving; needs a running event loop."""
+        if self.keeper is not None:
+            self.router = Router(self.keeper)
         for tenant in self.tenants.values():
             if tenant.stopped is None:
                 tenant.begin(snapshot_every=self.settings.snapshot_every)
         self._timeout.start()
         self._summing = asyncio.create_task(self._summarise())
         self._settling = asyncio.create_task(self._settle())
+
+    async def listens(self, url: str) -> None:
+        """Join the cluster, if there is one, now that requests are heard at this address."""
+        if self.keeper is not None:
+            await self.keeper.join(self.settings.advertise or url)
 
     async def _settle(self) -> None:
         """Call `on_ready` when every tenant serves, or has stopped."""
@@ -120,6 +130,9 @@ class Service:
             if error is not None:
                 # Nothing acknowledged is lost; the other tenants stop in order.
                 LOG.error("a tenant did not stop in order", exc_info=error)
+        if self.keeper is not None:
+            await self.keeper.leave()
+            await self.router.close()
         if self.traces is not None:
             await asyncio.to_thread(self.traces.stop)
         self._lock.close()
@@ -138,17 +151,37 @@ class Service:
         self._timeout.seconds = settings.body_timeout
         for name, rules in settings.tenants.items():
             self.budgets[name].limits = rules.limits
-            self.tenants[name].follow(rules)
+        if self.keeper is not None:
+            self.keeper.follow(settings)
+        for name, tenant in self.tenants.items():
+            tenant.follow(settings.tenants[name])
 
     def watched(self, caller: Caller) -> list[Watched]:
         """Return the tenants whose metrics a caller may see: their own, or all for an operator."""
-        names = list(self.tenants) if caller.tenant is None else [caller.tenant]
+        names = self.seen_by(caller)
+        if self.keeper is None:
+            return [
+                Watched(self.tenants[name], self.requests[name], self.budgets[name])
+                for name in names
+            ]
+        owned = [one.tenant for place, one in self.keeper.serving.items() if place[0] in names]
         return [
-            Watched(self.tenants[name], self.requests[name], self.budgets[name]) for name in names
+            Watched(one, self._counted.setdefault(one.name, Requests()), Budget(one.rules.limits))
+            for one in owned
         ]
+
+    def seen_by(self, caller: Caller) -> list[str]:
+        """Return the names of the tenants that a caller may see: their own, or all."""
+        return list(self.settings.tenants) if caller.tenant is None else [caller.tenant]
+
+    def rules(self, tenant: str) -> TenantSettings:
+        """Return the settings of a tenant."""
+        return self.settings.tenants[tenant]
 
     def health(self) -> schema.Health:
         """Return whether the service is ready, and why not."""
+        if self.keeper is not None:
+            return cluster_health(self.keeper)
         tenants = self.tenants.values()
         stopped = "; ".join(tenant.stopped for tenant in tenants if tenant.stopped)
         if under_way := [one.progress for one in tenants if one.starting and one.progress]:
@@ -248,6 +281,7 @@ def create_app(settings: Settings) -> Door:
         Route("/healthz", _health, methods=["GET"]),
         Route("/readyz", _ready(service), methods=["GET"]),
         Route("/tenants", _tenants(service), methods=["GET"]),
+        Route("/v1/cluster", _cluster(service), methods=["GET"]),
         Route("/metrics", _metrics(service), methods=["GET"]),
         Route("/openapi.json", _openapi(), methods=["GET"]),
     ]
@@ -386,15 +420,19 @@ class _Endpoint:
     ) -> Answer:
         budget = self._service.budgets[tenant]
         with budget.request(now=began):
-            features = self._service.tenants[tenant].rules.features
+            features = self._service.rules(tenant).features
             reader = self._reader if features is None else self._named
             if reader is None:
-                return await self._asked(scope, tenant, None)
+                return await self._asked(scope, tenant, headers, None)
             with budget.body() as held:
                 sent = await self._service.body(body, headers, reader, held)
-                return await self._asked(scope, tenant, sent)
+                return await self._asked(scope, tenant, headers, sent)
 
-    async def _asked(self, scope: Scope, tenant: str, body: Any) -> Answer:
+    async def _asked(self, scope: Scope, tenant: str, headers: Headers, body: Any) -> Answer:
+        if self._service.keeper is not None:
+            path, query = scope["path_params"], scope["query_string"]
+            asked_for = Routed(self._call, tenant, path, query, headers, body)
+            return await self._service.router.answer(asked_for)
         self._service.tenants[tenant].check_serving(writing=self._call.writes)
         asked = Asked(
             self._service.tenants[tenant],
@@ -404,49 +442,6 @@ class _Endpoint:
             body,
         )
         return answered(await self._call.answer(asked), self._done)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """JSON as an ASGI application: a response of Starlette's, without all that it could be."""
-
-    body: bytes
-    status: int
-    more: Mapping[str, str]
-
-    def closing(self) -> Answer:
-        """Return the same answer, after which the connection is closed."""
-        return replace(self, more={**self.more, "connection": "close"})
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(self.body)),
-            (b"x-content-type-options", b"nosniff"),
-            (b"x-request-id", scope["request_id"]),
-            *((name.encode(), value.encode()) for name, value in self.more.items()),
-        ]
-        start = {"type": "http.response.start", "status": self.status, "headers": headers}
-        await send(start)
-        await send({"type": "http.response.body", "body": self.body})
-
-
-def answered(answer: Any, status: int = 200) -> Answer:
-    """Return an answer as JSON."""
-    return Answer(_encode(answer), status, NOTHING)
-
-
-def refused(refusal: Refusal, more: Mapping[str, str] = NOTHING) -> Answer:
-    """Return a refusal as JSON."""
-    headers = dict(more)
-    if refusal.retry_after is not None:
-        headers["retry-after"] = str(refusal.retry_after)
-    if refusal.status in LAST:
-        headers["connection"] = "close"
-    if refusal.status == 401:
-        headers["www-authenticate"] = "Bearer"
-    return Answer(_encode(schema.Refused(problem(refusal))), refusal.status, headers)
 
 
 def _no_route(service: Service) -> Callable[[Request, Exception], Awaitable[Any]]:
@@ -477,7 +472,7 @@ def _ready(service: Service) -> Handler:
         health = service.health()
         if health.status in ("ok", "degraded"):
             return answered(health)
-        return Answer(_encode(health), 503, {"retry-after": "1"})
+        return Answer(encode(health), 503, {"retry-after": "1"})
 
     return ready
 
@@ -489,8 +484,9 @@ def _metrics(service: Service) -> Handler:
         except Refusal as refusal:
             return _stranger(service, request, refusal)
         wants_open = "application/openmetrics-text" in request.headers.get("accept", "")
+        requests = {name: service.requests[name] for name in service.seen_by(caller)}
         text = exposition(
-            service.watched(caller), service.refusals.strangers, open_metrics=wants_open
+            service.watched(caller), requests, service.refusals.strangers, open_metrics=wants_open
         )
         return Response(text, headers={**NOSNIFF, "Content-Type": OPEN if wants_open else PLAIN})
 
@@ -507,6 +503,19 @@ def _tenants(service: Service) -> Handler:
         return answered(schema.TenantsHealth(found))
 
     return tenants
+
+
+def _cluster(service: Service) -> Handler:
+    async def cluster(request: Request) -> Answer:
+        try:
+            caller = service.caller(request.scope["headers_once"])
+            if service.keeper is None:
+                raise Refusal(404, "unknown", "this service is no cluster; see the setting store")
+        except Refusal as refusal:
+            return _stranger(service, request, refusal)
+        return answered(cluster_view(service.keeper, service.seen_by(caller)))
+
+    return cluster
 
 
 def _health_of(tenant: Tenant) -> schema.TenantHealth:
@@ -530,7 +539,7 @@ def _stranger(service: Service, request: Request, refusal: Refusal) -> Answer:
 
 
 def _openapi() -> Handler:
-    content = _encode(openapi.document())
+    content = encode(openapi.document())
 
     async def show(_: Request) -> Response:
         return Response(content, media_type="application/json", headers=NOSNIFF)

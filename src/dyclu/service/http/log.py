@@ -49,6 +49,8 @@ def set_up(log: LogFormat) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
+    # One line per request that is passed on to another process would be too many.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def log_request(

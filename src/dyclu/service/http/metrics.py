@@ -218,22 +218,26 @@ _OF_ANY_TENANT: tuple[tuple[str, Kind, str, _Figure], ...] = (
 
 
 def exposition(
-    watched: Iterable[Watched], refusals: Mapping[tuple[int, str], int], *, open_metrics: bool
+    watched: Iterable[Watched],
+    requests: Mapping[str, Requests],
+    refusals: Mapping[tuple[int, str], int],
+    *,
+    open_metrics: bool,
 ) -> str:
-    """Return all metrics of these tenants and of the process, as text."""
-    families = [*_of_tenants(list(watched)), _of_refusals(refusals), *_of_process()]
+    """Return all metrics of these tenants, their requests, and the process, as text."""
+    families = [*_of_tenants(list(watched), requests), _of_refusals(refusals), *_of_process()]
     lines = [line for one in families for line in one.lines(open_metrics=open_metrics)]
     return "\n".join([*lines, *(["# EOF"] if open_metrics else []), ""])
 
 
-def _of_tenants(watched: list[Watched]) -> Iterator[Family]:
+def _of_tenants(watched: list[Watched], requests: Mapping[str, Requests]) -> Iterator[Family]:
     serving = [one for one in watched if one.tenant.serving]
     yield from (_family(serving, *told) for told in _OF_TENANT)
     yield from (_family(watched, *told) for told in _OF_ANY_TENANT)
     counts = Family("dyclu_requests_total", "counter", "Requests by call and status.")
     latencies = Family("dyclu_request_seconds", "histogram", "Time until a request is answered.")
-    for one in watched:
-        one.requests.add_to(counts, latencies, one.tenant.name)
+    for name, one in requests.items():
+        one.add_to(counts, latencies, name)
     yield from (counts, latencies)
 
 

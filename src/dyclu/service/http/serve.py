@@ -73,6 +73,7 @@ async def run(
     await app.service.start()
     try:
         async with listening(app, settings, ended=stop.set) as url:
+            await app.service.listens(url)
             ready(url)
             await stop.wait()
     finally:

@@ -102,3 +102,33 @@ class Health(Struct, frozen=True):
     lines_done: int | UnsetType = UNSET
     lines_total: int | UnsetType = UNSET
     seconds_left: float | UnsetType | None = UNSET
+
+
+class ProcessView(Struct, frozen=True):
+    """A process of the cluster: `lease` seconds are left, and it owns so many `partitions`."""
+
+    name: str
+    url: str
+    lease: float
+    leaving: bool
+    partitions: int
+
+
+class PartitionView(Struct, frozen=True):
+    """A partition: its epoch, its owner (None if there is none), and for how many seconds."""
+
+    tenant: str
+    partition: int
+    epoch: int
+    owner: str | None
+    age: float
+
+
+class ClusterView(Struct, frozen=True):
+    """Who owns what, as the process that was `asked` saw it `age` seconds ago."""
+
+    asked: str
+    trouble: str | None
+    age: float
+    processes: list[ProcessView]
+    partitions: list[PartitionView]

@@ -131,6 +131,10 @@ class TenantFiles:
                 yield partial(self.journal.note_clean, unclean)
                 return
 
+    def sharing(self) -> Iterator[bases.Write]:
+        """Yield the writes that give the latest snapshot to later owners of the journal."""
+        yield from self.journal.sharing(self.folder / SNAPSHOTS)
+
     async def run_process(self, *more: str) -> int:
         """Run a process that makes a snapshot, or a base; return its exit status."""
         process = await asyncio.create_subprocess_exec(

@@ -6,9 +6,10 @@ import asyncio
 import logging
 from contextlib import suppress
 
+from dyclu.service.disk.commit import Committer
 from dyclu.service.engine.engine import Engine
 from dyclu.service.tenant.erasures import Erasures
-from dyclu.service.tenant.files import TenantFiles
+from dyclu.service.tenant.files import TenantFiles, carry_out
 from dyclu.service.tenant.rebuild import WORTH_A_SNAPSHOT, Rebuild
 
 LOG = logging.getLogger("dyclu.service")
@@ -21,12 +22,14 @@ class Saving:
         self,
         files: TenantFiles,
         engine: Engine,
+        committer: Committer,
         erasures: Erasures,
         rebuild: Rebuild,
         *,
         every: float,
     ) -> None:
-        self._files, self._engine, self._erasures = files, engine, erasures
+        self._files, self._engine, self._committer = files, engine, committer
+        self._erasures = erasures
         self._rebuild, self._every = rebuild, every
 
     async def run(self) -> None:
@@ -54,6 +57,7 @@ class Saving:
             LOG.error("no snapshot of %s was made (exit status %d)", files.name, failed)
         else:
             files.saved = seq
+            await carry_out(files.sharing(), self._committer)
 
     def save(self) -> None:
         """Take a snapshot in this process, unless the latest is as new."""

@@ -73,9 +73,10 @@ class Tenant:
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         opens: OpenJournal = SqliteJournal.open,
+        new_id: Callable[[int], str] = new_id,
     ) -> None:
         self.name, self.rules, self.folder = name, rules, folder
-        self._opens = opens
+        self._opens, self._new_id = opens, new_id
         self._clock, self._steady = clock, steady
         self.stopped: str | None = None
         self._opened = self._computed = self._serves = False
@@ -106,7 +107,7 @@ class Tenant:
             self.rules,
             clock=self._clock,
             steady=self._steady,
-            new_id=new_id,
+            new_id=self._new_id,
             secret=self.files.reader.facts().secret,
         )
         self._recovered = built.epoch
@@ -161,7 +162,9 @@ class Tenant:
             files, engine, self.committer, self.erasures,
             keep=Keep.parsed(self.rules.keep), archived=self.rules.archive,
         )  # fmt: skip
-        self.saving = Saving(files, engine, self.erasures, self.rebuild, every=snapshot_every)
+        self.saving = Saving(
+            files, engine, self.committer, self.erasures, self.rebuild, every=snapshot_every
+        )
         await self.committer.begin()
 
     async def stop(self) -> None:
@@ -182,7 +185,13 @@ class Tenant:
                     write()
                 self.files.sweep()
             self.save()
+            with suppress(OSError):
+                await asyncio.to_thread(self._share)
         self.files.close()
+
+    def _share(self) -> None:
+        for write in self.files.sharing():
+            write()
 
     def save(self) -> None:
         """Take a snapshot in this process, unless the latest is as new."""
@@ -341,7 +350,16 @@ class Tenant:
             left_out = set[int]().union(*[await waiter for waiter in written])
             if not any(line.seq in left_out for line in reply.lines):
                 return reply.answer
+            for line in reply.lines:
+                if line.seq in left_out and line.ref is not None:
+                    await self._check_elsewhere(line.ref, line.kind)
         raise Refusal(503, "busy", "others are busy with the same id", retry_after=1)
+
+    async def _check_elsewhere(self, id: str, kind: str) -> None:
+        """Refuse an id that a line of another partition has; those of this one are looked up."""
+        if await self.committer.do(lambda: self.files.journal.taken_elsewhere(id, kind)):
+            field = f"{kind}_id"
+            raise Refusal(409, "conflict", f"this {field} was used for another user", field=field)
 
     async def _progress_of_others(self) -> None:
         """Wait for lines in flight; if there are none, for the end of an erasure."""

@@ -36,14 +36,14 @@ CREATE TABLE IF NOT EXISTS erasing (user TEXT PRIMARY KEY, decisions TEXT NOT NU
 """
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, *, durable: bool = True) -> sqlite3.Connection:
     """Return a connection for writing."""
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, timeout=PATIENCE
     )
     for pragma in (
         "journal_mode = WAL",
-        "synchronous = FULL",
+        f"synchronous = {'FULL' if durable else 'OFF'}",
         # Checkpoints are ours to make: one that fails inside a commit would look like its failure.
         "wal_autocheckpoint = 0",
         "secure_delete = ON",

@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -78,18 +78,24 @@ class SqliteJournal(Journal):
     >>> journal.close()
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._writer = connect(path)
-        # Lines erased before a kill may still be in the write-ahead log.
-        self.owes = True
+    owes: bool = True
+    """Lines erased before a kill may still be in the write-ahead log."""
+
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
+        self.path, self._durable = path, durable
+        self._writer = connect(path, durable=durable)
         self._file: int | None = None
 
     @classmethod
-    def open(cls, path: Path, *, dim: int, features: Features | None = None) -> SqliteJournal:
-        """Open the journal at `path`, or begin one; refuse it if it holds other vectors."""
+    def open(
+        cls, path: Path, *, dim: int, features: Features | None = None, durable: bool = True
+    ) -> SqliteJournal:
+        """Open the journal at `path`, or begin one; refuse it if it holds other vectors.
+
+        One that is not `durable` is a copy, which is thrown away when its process ends.
+        """
         with _unusable(path):
-            journal = cls(path)
+            journal = cls(path, durable=durable)
             journal._begin(dim)
             journal.tidy()
         with closing(journal.reader()) as reader:
@@ -144,6 +150,10 @@ class SqliteJournal(Journal):
             (text,),
         )
         return {number for number, id, kept, there in rows if not there or id != kept}
+
+    def taken_elsewhere(self, id: str, kind: str) -> bool:
+        """Return False: there is one partition."""
+        return False
 
     def erase(self, user: str, mark: bytes, *, first: int | None = None) -> ErasedLines:
         """Delete all lines about a user, and append the line `mark`.
@@ -288,6 +298,10 @@ class SqliteJournal(Journal):
     def _transaction(self) -> Transaction:
         return Transaction(self._writer)
 
+    def sharing(self, snapshots: Path) -> Iterator[Callable[[], object]]:
+        """Yield nothing: the snapshots stay beside the journal."""
+        yield from ()
+
     def tidy(self) -> None:
         """Move the write-ahead log into the database, as far as readers allow; never wait for one.
 
@@ -314,7 +328,7 @@ class SqliteJournal(Journal):
     def reopen(self) -> None:
         """Take up writing, with a fresh connection; raises if the disk takes nothing."""
         self._writer.close()
-        self._writer = connect(self.path)
+        self._writer = connect(self.path, durable=self._durable)
         with self._transaction():
             # A real write: a full or read-only disk is found out here.
             self._writer.execute("UPDATE meta SET value = value WHERE name = 'format'")

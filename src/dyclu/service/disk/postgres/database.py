@@ -1,0 +1,165 @@
+"""`Database`: connections to PostgreSQL, and the one check that fences off former owners.
+
+Passwords appear neither in messages nor in the log: errors of the driver are told in our own words,
+with the password blotted out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from dyclu.errors import FileError, MissingExtra
+from dyclu.service.disk.journal import StoreError
+from dyclu.service.disk.postgres.schema import check_guarantees, make_tables
+from dyclu.service.settings import without_password
+
+CONNECT = 5
+"""Seconds for which a connection is waited for."""
+
+SILENT = 20
+"""Seconds after which a peer that does not acknowledge packets is taken for dead."""
+
+IDLE = 10
+"""Seconds after which the database ends a transaction whose process has stopped in it."""
+
+_CLAIMED = (
+    "SELECT 1 FROM dyclu.partition WHERE tenant = %(tenant)s AND partition = %(partition)s "
+    "AND epoch = %(epoch)s FOR UPDATE"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to write to a partition: it ends when the database has another epoch."""
+
+    tenant: str
+    partition: int
+    epoch: int
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The claim as parameters of a statement."""
+        return {"tenant": self.tenant, "partition": self.partition, "epoch": self.epoch}
+
+
+class OwnershipLost(StoreError):  # noqa: N818 - it says what happened
+    """Another process owns the partition now; nothing was written."""
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__(
+            f"partition {claim.partition} of {claim.tenant} has another owner since epoch "
+            f"{claim.epoch}; nothing was written"
+        )
+
+
+def driver() -> Any:
+    """Return psycopg, or say that it is missing."""
+    try:
+        import psycopg
+    except ModuleNotFoundError:
+        raise MissingExtra(
+            "store = \"postgresql://…\" needs psycopg: pip install 'dyclu[cluster]'"
+        ) from None
+    return psycopg
+
+
+class Database:
+    """Connections to one database, used from any thread; at most `most` at a time."""
+
+    def __init__(self, url: str, *, most: int = 8) -> None:
+        self.shown = without_password(url)
+        self._url, self._driver = url, driver()
+        self._secrets = _secrets(url)
+        self._idle: list[Any] = []
+        self._slots = threading.BoundedSemaphore(most)
+
+    def begin(self) -> None:
+        """Check the database, and make its tables if there are none."""
+        try:
+            with self.connection() as connection:
+                check_guarantees(connection)
+                make_tables(connection)
+        except StoreError as error:
+            raise FileError(f"{error}; start the database, or correct store") from None
+
+    @contextmanager
+    def connection(self) -> Iterator[Any]:
+        """Yield a connection; each statement on it is a transaction, unless one is begun.
+
+        If it raises, all idle connections are closed too: the database may have been restarted.
+        """
+        if not self._slots.acquire(timeout=SILENT):
+            raise StoreError(f"all connections to {self.shown} have been busy for {SILENT} s")
+        try:
+            connection = self._connection()
+            try:
+                yield connection
+            except BaseException:
+                connection.close()
+                self.close()
+                raise
+            self._idle.append(connection)
+        except self._driver.Error as error:
+            raise StoreError(self._told(error)) from None
+        finally:
+            self._slots.release()
+
+    @contextmanager
+    def owned(self, claim: Claim) -> Iterator[Any]:
+        """Yield a connection in a transaction that is made only if the claim still holds.
+
+        The row of the partition stays locked until the end: nobody can take it over meanwhile, and
+        a transaction of ours whose end we did not see has ended.
+        """
+        with self.connection() as connection, connection.transaction():
+            if connection.execute(_CLAIMED, claim.named).fetchone() is None:
+                raise OwnershipLost(claim)
+            yield connection
+
+    def _connection(self) -> Any:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        connection = self._driver.connect(
+            self._url,
+            autocommit=True,
+            connect_timeout=CONNECT,
+            keepalives_idle=SILENT // 2,
+            keepalives_interval=SILENT // 4,
+            keepalives_count=2,
+            tcp_user_timeout=1000 * SILENT,
+            application_name="dyclu",
+        )
+        connection.isolation_level = self._driver.IsolationLevel.READ_COMMITTED
+        # A statement that is cancelled while it waits for a standby would look committed.
+        connection.execute(
+            f"SET statement_timeout = 0; SET idle_in_transaction_session_timeout = {1000 * IDLE}"
+        )
+        return connection
+
+    def _told(self, error: Exception) -> str:
+        """Return the first line of an error, without passwords."""
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        for secret in self._secrets:
+            said = said.replace(secret, "…")
+        return f"the database {self.shown} does not do what is asked ({said})"
+
+    def close(self) -> None:
+        """Close the connections that are idle."""
+        while self._idle:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return
+
+
+def _secrets(url: str) -> list[str]:
+    """Return the password in an address, as it is written and as it is meant."""
+    password = urlsplit(url).netloc.rpartition("@")[0].partition(":")[2]
+    return [one for one in {password, unquote(password)} if one]

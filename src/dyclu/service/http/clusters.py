@@ -1,0 +1,81 @@
+"""The service as a member of a cluster: how it begins, its health, and what it shows of others."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from dyclu.service import schema
+from dyclu.service.cluster.keeper import Keeper
+from dyclu.service.disk.postgres.database import Database
+from dyclu.service.settings import Settings
+
+
+def name_of(settings: Settings) -> str:
+    """Return the name of this process: the one in the settings, or machine and port."""
+    if settings.name is not None:
+        return settings.name
+    return f"{socket.gethostname()}-{settings.port or secrets.token_hex(3)}"
+
+
+def copies_folder(settings: Settings) -> Path:
+    """Return the folder for the copies of journals; one per process."""
+    return Path(settings.data) / f"copies-{settings.name or settings.port or secrets.token_hex(3)}"
+
+
+def begun(settings: Settings, folder: Path) -> Keeper:
+    """Return the keeper of this process; raises if the database cannot be used."""
+    for left in folder.iterdir():
+        # Copies of a process that was killed: the database may say something else by now.
+        if left.is_dir():
+            shutil.rmtree(left)
+    database = Database(settings.store)
+    database.begin()
+    return Keeper(settings, database, folder, name=name_of(settings))
+
+
+def cluster_health(keeper: Keeper) -> schema.Health:
+    """Return whether requests can be answered, here or by other processes."""
+    if keeper.trouble is not None:
+        joined = bool(keeper.overview.processes)
+        return schema.Health("unavailable" if joined else "starting", keeper.trouble)
+    places = keeper.overview.partitions
+    orphans = sum(keeper.overview.owner(place) is None for place in places)
+    if orphans:
+        return schema.Health("degraded", f"{orphans} of {len(places)} partitions have no owner")
+    return schema.Health("ok")
+
+
+def cluster_view(keeper: Keeper, tenants: Sequence[str]) -> schema.ClusterView:
+    """Return all processes, and the partitions of these tenants, as this process knows them."""
+    overview = keeper.overview
+    places = {place: held for place, held in overview.partitions.items() if place[0] in tenants}
+    names = {one.id: one.name for one in overview.processes.values()}
+    return schema.ClusterView(
+        asked=keeper.name,
+        trouble=keeper.trouble,
+        age=round(keeper.age, 3),
+        processes=[
+            schema.ProcessView(
+                one.name,
+                one.url,
+                round(one.left, 3),
+                one.leaving,
+                sum(held.owner == one.id for held in places.values()),
+            )
+            for one in sorted(overview.processes.values(), key=lambda one: one.name)
+        ],
+        partitions=[
+            schema.PartitionView(
+                tenant,
+                number,
+                held.epoch,
+                None if overview.owner((tenant, number)) is None else names[held.owner or ""],
+                round(held.age, 3),
+            )
+            for (tenant, number), held in sorted(places.items())
+        ],
+    )

@@ -1,0 +1,271 @@
+"""`Router`: finds the owner of what a request is about, and asks it, here or in another process.
+
+A batch is cut by partitions, and its answers are put together in their order. A request that
+another process passed on is answered here or refused; it is never passed on again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import msgspec
+from msgspec import UNSET
+from starlette.datastructures import QueryParams
+
+from dyclu.service import schema
+from dyclu.service.cluster.keeper import Keeper, not_here
+from dyclu.service.cluster.places import partition_of, told_by
+from dyclu.service.http.answers import Answer, answered, encode
+from dyclu.service.http.calls import Asked, Call, problem
+from dyclu.service.http.naming import checked_observations
+from dyclu.service.http.views import Window
+from dyclu.service.refusal import Refusal, over_limit
+from dyclu.service.settings import TenantSettings
+from dyclu.service.tenant.tenant import Tenant
+
+KEY, PARTITION = "x-dyclu-cluster", "x-dyclu-partition"
+"""Headers of a request that another process passed on: the secret, and the partition it is for."""
+
+TIMEOUT = httpx.Timeout(30.0, connect=2.0)
+BATCHES = {
+    "decide_batch": "decisions",
+    "reward_batch": "rewards",
+    "observe": "observations",
+}
+"""Calls whose body is a list, and the name of the list."""
+
+MOVED = "moved"
+"""Code of the refusal of a process that does not own the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A request: the call, its tenant, and everything that the caller sent."""
+
+    call: Call
+    tenant: str
+    path: Mapping[str, str]
+    query: bytes
+    headers: Mapping[bytes, bytes]
+    body: Any
+
+    def with_body(self, body: Any) -> Routed:
+        """Return the request with another body."""
+        return Routed(self.call, self.tenant, self.path, self.query, self.headers, body)
+
+
+class Router:
+    """Answers requests of all tenants of a cluster."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._http = httpx.AsyncClient(
+            timeout=TIMEOUT, limits=httpx.Limits(max_connections=200), trust_env=False
+        )
+        self._windows: dict[Tenant, Window] = {}
+
+    async def close(self) -> None:
+        """Close the connections to other processes."""
+        await self._http.aclose()
+
+    async def answer(self, asked: Routed) -> Answer:
+        """Return the answer to a request, or refuse it."""
+        passed_on = self._passed_on(asked.headers)
+        if passed_on is not None:
+            return await self._here(asked, passed_on)
+        if (field := BATCHES.get(asked.call.name)) is not None:
+            return await self._batch(asked, field)
+        return await self._ask(asked, await self._partition(asked))
+
+    def _passed_on(self, headers: Mapping[bytes, bytes]) -> int | None:
+        """Return the partition for which another process passed a request on; None if none did."""
+        key = headers.get(KEY.encode())
+        if key is None:
+            return None
+        if not hmac.compare_digest(key, self._keeper.key.encode()):
+            raise Refusal(403, "cluster", "the key is not that of this cluster", field=KEY)
+        return int(headers.get(PARTITION.encode(), b"-1"))
+
+    # --- which partition ---------------------------------------------------------------------
+
+    async def _partition(self, asked: Routed) -> int:
+        """Return the partition that a request is about."""
+        count = self._rules(asked).partitions
+        match asked.call.name:
+            case "decide":
+                _check_id(asked.body, count)
+                return partition_of(asked.body.user, count)
+            case "user" | "erase":
+                return partition_of(asked.path["id"], count)
+            case "reward" | "activate":
+                return await self._of_decision(asked.tenant, asked.path["id"], count)
+            case "features":
+                return next((n for (name, n) in self._keeper.serving if name == asked.tenant), 0)
+            case _:
+                return _chosen(asked.query, count)
+
+    async def _of_decision(self, tenant: str, id: str, count: int) -> int:
+        told = told_by(id)
+        found = await self._keeper.find(tenant, id) if told is None else told
+        if found is None or found >= count:
+            raise Refusal(404, "unknown", "no decision has this id", field="decision_id")
+        return found
+
+    def _rules(self, asked: Routed) -> TenantSettings:
+        return self._keeper.settings.tenants[asked.tenant]
+
+    # --- whom to ask -------------------------------------------------------------------------
+
+    async def _ask(self, asked: Routed, partition: int) -> Answer:
+        """Ask the owner of a partition; look once more who that is if it has moved."""
+        place = (asked.tenant, partition)
+        if self._keeper.local(place) is not None:
+            return await self._here(asked, partition)
+        try:
+            return await self._there(asked, partition, self._keeper.owner_url(place))
+        except Refusal as refusal:
+            if refusal.code != MOVED:
+                raise
+        try:
+            await self._keeper.refresh()
+        except OSError as error:
+            raise not_here(str(error)) from None
+        if self._keeper.local(place) is not None:
+            return await self._here(asked, partition)
+        return await self._there(asked, partition, self._keeper.owner_url(place))
+
+    async def _here(self, asked: Routed, partition: int) -> Answer:
+        """Answer a request from a partition that this process owns."""
+        serving = self._keeper.local((asked.tenant, partition))
+        if serving is None:
+            raise not_here(f"partition {partition} of {asked.tenant} is not owned here")
+        with serving.request() as tenant:
+            tenant.check_serving(writing=asked.call.writes)
+            known = Asked(
+                tenant, self._window(tenant), asked.path, QueryParams(asked.query), asked.body
+            )
+            done = 202 if asked.call.method == "DELETE" else 200
+            return answered(await asked.call.answer(known), done)
+
+    def _window(self, tenant: Tenant) -> Window:
+        if tenant not in self._windows:
+            owned = {one.tenant for one in self._keeper.serving.values()}
+            self._windows = {one: w for one, w in self._windows.items() if one in owned}
+            self._windows[tenant] = Window(tenant)
+        return self._windows[tenant]
+
+    async def _there(self, asked: Routed, partition: int, url: str) -> Answer:
+        """Pass a request on to another process.
+
+        Only if it surely did nothing may it be asked again: it could not be reached, or says that
+        it does not own the partition.
+        """
+        path = asked.call.path.format(**{k: quote(v, safe="") for k, v in asked.path.items()})
+        headers = {KEY: self._keeper.key, PARTITION: str(partition)}
+        if (told := asked.headers.get(b"authorization")) is not None:
+            headers["authorization"] = told.decode("latin-1")
+        content = None
+        if asked.body is not None:
+            content, headers["content-type"] = encode(asked.body), "application/json"
+        query = asked.query.decode("latin-1")
+        try:
+            got = await self._http.request(
+                asked.call.method,
+                f"{url}{path}{'?' if query else ''}{query}",
+                content=content,
+                headers=headers,
+            )
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise not_here(f"the owner at {url} cannot be reached ({error})") from None
+        except httpx.HTTPError as error:
+            raise Refusal(
+                503, "unavailable", f"the owner at {url} did not answer ({error})", retry_after=1
+            ) from None
+        if got.status_code == 503 and _code(got.content) == MOVED:
+            raise not_here(f"the process at {url} does not own the partition any more")
+        more = {name: got.headers[name] for name in ("retry-after",) if name in got.headers}
+        return Answer(got.content, got.status_code, more)
+
+    # --- batches -----------------------------------------------------------------------------
+
+    async def _batch(self, asked: Routed, field: str) -> Answer:
+        """Cut a batch by partitions, ask their owners, and put the answers in order."""
+        items, rules = getattr(asked.body, field), self._rules(asked)
+        if len(items) > rules.limits.max_batch:
+            raise over_limit(field, "max_batch", f"{len(items)} long", rules.limits.max_batch)
+        if asked.call.name == "observe":
+            # All or none: each owner would check its own only.
+            await checked_observations(items, rules)
+        results: list[Any] = [None] * len(items)
+        places: dict[int, list[int]] = {}
+        for index, item in enumerate(items):
+            try:
+                places.setdefault(await self._of_item(asked, item), []).append(index)
+            except Refusal as refusal:
+                results[index] = schema.Failed(refusal.status, problem(refusal))
+
+        async def ask(partition: int, indexes: Sequence[int]) -> None:
+            part = type(asked.body)(**{field: [items[index] for index in indexes]})
+            found = await self._part(asked.with_body(part), partition, len(indexes))
+            for index, result in zip(indexes, found, strict=True):
+                results[index] = result
+
+        await asyncio.gather(*(ask(*place) for place in places.items()))
+        return answered({"results": results})
+
+    async def _of_item(self, asked: Routed, item: Any) -> int:
+        count = self._rules(asked).partitions
+        if asked.call.name == "reward_batch":
+            return await self._of_decision(asked.tenant, item.decision_id, count)
+        if asked.call.name == "decide_batch":
+            _check_id(item, count)
+        return partition_of(item.user, count)
+
+    async def _part(self, asked: Routed, partition: int, count: int) -> list[Any]:
+        """Return the answers to the items of one partition; the same refusal for all, if any."""
+        try:
+            answer = await self._ask(asked, partition)
+        except Refusal as refusal:
+            return [schema.Failed(refusal.status, problem(refusal))] * count
+        told = msgspec.json.decode(answer.body)
+        if answer.status == 200:
+            results: list[Any] = told["results"]
+            return results
+        return [{"status": "refused", "http": answer.status, "error": told["error"]}] * count
+
+
+def _check_id(request: Any, count: int) -> None:
+    """Refuse an id of a decision that tells another partition than that of the user."""
+    if request.decision_id is UNSET:
+        return
+    told = told_by(request.decision_id)
+    if told is not None and told != partition_of(request.user, count):
+        raise Refusal(
+            422,
+            "invalid",
+            "ids of this form are made by the service; choose another one, or leave it out",
+            field="decision_id",
+        )
+
+
+def _chosen(query: bytes, count: int) -> int:
+    """Return the partition that ``?partition=`` names, 0 without it."""
+    text = QueryParams(query).get("partition", "0")
+    if not text.isascii() or not text.isdigit() or len(text) > 6 or int(text) >= count:
+        raise Refusal(
+            422, "invalid", f"expected a partition from 0 to {count - 1}", field="partition"
+        )
+    return int(text)
+
+
+def _code(content: bytes) -> str | None:
+    try:
+        return str(msgspec.json.decode(content, type=schema.Refused).error.code)
+    except msgspec.DecodeError:
+        return None
