@@ -2,7 +2,8 @@
 
 Worlds in which tastes drift, users change, or both (`sim.worlds.wild`): 100 users, 10,000 visits, 5
 arms. A logging system shows arms half uniformly, half by a softmax of their first feature. A policy
-is replayed on the log. The truth is the mean expected reward of the same policy when it serves a
+is replayed on the log, whole and with halves of the users, which show how much its runs differ. The
+truth is the mean expected reward of the same policy when it serves a
 share of the same visits, as large as the acceptance constant, averaged over 40 simulations. Every
 repetition draws the log and its rewards again; every tenth one draws a new world.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 
 import numpy as np
@@ -20,6 +22,7 @@ from benchmarks.judging import Record, tell, values
 from benchmarks.tables import markdown
 from dyclu.data import Log
 from dyclu.evaluate import Interval, replay
+from dyclu.evaluate.halves import SPLITS
 from dyclu.sim.reports.document import Table
 from dyclu.sim.runs.stream.contestants import contestant
 from dyclu.sim.worlds.wild import Wild
@@ -106,8 +109,14 @@ class Visits:
         return fmean(earned)
 
 
-def judged(world: str, name: str, repetitions: int, simulations: int = SIMULATIONS) -> list[Record]:
-    """Return one record per repetition."""
+def judged(
+    world: str,
+    name: str,
+    repetitions: int,
+    simulations: int = SIMULATIONS,
+    splits: int = SPLITS,
+) -> list[Record]:
+    """Return one record per repetition; without splits, intervals are about one run."""
     records: list[Record] = []
     for seed in range(repetitions):
         rng = np.random.default_rng([seed, 5])
@@ -115,8 +124,15 @@ def judged(world: str, name: str, repetitions: int, simulations: int = SIMULATIO
             visits = Visits.of(WORLDS[world], seed)
             share = float(visits.logged.min())
             truth = fmean(visits.served(name, share, rng) for _ in range(simulations))
-        policy = contestant(name, visits.arms.shape[2], seed=seed)
-        found = replay(visits.log(rng), policy, acceptance=share, seed=seed)
+        fresh = partial(contestant, name, visits.arms.shape[2], seed=seed)
+        found = replay(
+            visits.log(rng),
+            fresh(),
+            fresh=fresh if splits else None,
+            splits=splits,
+            acceptance=share,
+            seed=seed,
+        )
         records.append({
             "world": world,
             "policy": name,
@@ -169,11 +185,13 @@ def main() -> None:
     )
     parser.add_argument("--repetitions", type=int, default=REPETITIONS)
     parser.add_argument("--policies", default=",".join(POLICIES))
+    parser.add_argument("--worlds", default=";".join(WORLDS), help="separated by ;")
+    parser.add_argument("--splits", type=int, default=SPLITS, help="0: intervals of one run")
     asked = parser.parse_args()
     records: list[Record] = []
-    for world in WORLDS:
+    for world in asked.worlds.split(";"):
         for name in asked.policies.split(","):
-            records += judged(world, name, asked.repetitions)
+            records += judged(world, name, asked.repetitions, splits=asked.splits)
             tell(records[-1])
     print(markdown(table(records)))
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -523,6 +524,10 @@ def evaluate(
             "--learn", help="Policies to replay: they learn from the log.", metavar="LIST"
         ),
     ] = None,
+    splits: Annotated[
+        int,
+        typer.Option(help="Splits of users that show how much runs of --learn policies differ."),
+    ] = 8,
     seed: Annotated[int, typer.Option(help="Seed of resamples and replays.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the report.", metavar="DIR")] = Path(
         "dyclu-evaluation"
@@ -553,9 +558,13 @@ def evaluate(
         offered=offered, items=items, propensity=propensity, time=time, decision=decision,
     )  # fmt: skip
     names = [] if learning is None else [name.strip() for name in learning.split(",")]
-    learners = {name: make(name, read.dim) for name in names}
+    learners = {name: partial(make, name, read.dim) for name in names}
+    policies = {name: learner() for name, learner in learners.items()}
     found = compare(read, {**targets, "uniform": uniform}, seed=seed)
-    replays = {name: replay(read, learner, seed=seed) for name, learner in learners.items()}
+    replays = {
+        name: replay(read, policies[name], fresh=learner, splits=splits, seed=seed)
+        for name, learner in learners.items()
+    }
     files = [] if no_report else _write_evaluation(found, replays, out, log)
     if as_json:
         numbers = evaluation_numbers(found, replays)

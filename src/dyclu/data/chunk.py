@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dyclu.data.tables.cells import Cells
 from dyclu.data.tables.labels import is_missing
 from dyclu.errors import KindError, NumberError, OptionError
-from dyclu.validation import FloatArray, User, as_user
+from dyclu.validation import FloatArray, Ids, User, as_user
 
 CHUNK_NUMBERS = 1 << 21
 """Features in one chunk: 2 million numbers take 16 MB."""
@@ -66,6 +66,10 @@ class Chunk:
         """Return the rows from `start` to before `stop`, as read-only views."""
         return Chunk(*_parts(self, slice(start, stop)))
 
+    def rows(self, which: Ids) -> Chunk:
+        """Return some rows, by their numbers."""
+        return Chunk(*_parts(self, which))
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -95,7 +99,7 @@ class Rows:
         return Rows(*_parts(self, rows))
 
 
-def _parts(columns: Chunk | Rows, rows: slice) -> list[Any]:
+def _parts(columns: Chunk | Rows, rows: slice | Ids) -> list[Any]:
     values: list[Any] = [getattr(columns, field.name) for field in fields(columns)]
     return [None if one is None else _read_only(one[rows]) for one in values]
 

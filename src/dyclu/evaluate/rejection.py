@@ -18,6 +18,7 @@ from dyclu.data import Chunk, Log
 from dyclu.errors import OptionError
 from dyclu.evaluate.gathering import Propensity, logging_policy
 from dyclu.evaluate.groups import GroupSums, UserGroups
+from dyclu.evaluate.halves import LEAST_SPLITS, SPLITS, Halves
 from dyclu.evaluate.intervals import (
     REPLICATES,
     Interval,
@@ -58,6 +59,9 @@ class Replayed:
         shows all that the policy chooses.
     propensities : str
         "logged" or "estimated".
+    splits : int
+        Splits of the users that show how much runs of the policy differ; 0 if the intervals are
+        about this run only.
     verdict : str
         The answer in words.
     """
@@ -71,6 +75,7 @@ class Replayed:
     weighted: Estimate
     mean_weight: Estimate
     propensities: str
+    splits: int
     verdict: str
 
 
@@ -78,6 +83,8 @@ def replay(
     log: Log,
     policy: Policy,
     *,
+    fresh: Callable[[], Policy] | None = None,
+    splits: int = SPLITS,
     acceptance: float | None = None,
     propensities: str | None = None,
     level: float = 0.95,
@@ -94,6 +101,12 @@ def replay(
         The decisions that were made, in order of time.
     policy : Policy
         The policy, as it was before the first row.
+    fresh : callable, optional
+        Returns the same policy as it was before the first row. Then intervals also hold for other
+        runs of the policy, which would have learnt something else; without it, they are about this
+        run. Two policies per split go through the log, each with half of the users.
+    splits : int
+        Number of splits, if there is `fresh`; they take as long as so many replays.
     acceptance : float, optional
         The constant c; by default the smallest propensity of the log. A larger one accepts more
         rows, with a bias if many propensities are below it.
@@ -119,11 +132,17 @@ def replay(
     kind, propensity = logging_policy(log, propensities)
     constant = _acceptance(log, propensity, acceptance)
     run = _Run(policy, constant, np.random.default_rng(seed))
-    for chunk in log.chunks():
-        run.add(chunk, propensity(chunk))
-    return run.result(
-        kind, partial(Ratios.bootstrap, level=level, replicates=replicates, seed=seed)
+    halves = Halves(
+        lambda coins: _Run(fresh(), constant, coins),  # type: ignore[misc]
+        splits=0 if fresh is None else as_whole(splits, "splits", least=LEAST_SPLITS),
+        seed=seed,
     )
+    for chunk in log.chunks():
+        weights = propensity(chunk)
+        run.add(chunk, weights)
+        halves.add(chunk, weights)
+    bootstrap = partial(Ratios.bootstrap, level=level, replicates=replicates, seed=seed)
+    return run.result(kind, bootstrap, halves, level)
 
 
 def _acceptance(log: Log, propensity: Propensity, given: float | None) -> float:
@@ -144,6 +163,8 @@ class _Run:
 
     def add(self, chunk: Chunk, propensity: FloatArray) -> None:
         """Play the rows of a chunk, one after the other: each may change the policy."""
+        if not len(chunk):
+            return
         agrees, accepted = np.zeros(len(chunk)), np.zeros(len(chunk))
         limits = self._acceptance / propensity
         lucky = self._rng.random(len(chunk)) < limits
@@ -169,7 +190,13 @@ class _Run:
             weighted=weight * chunk.reward,
         )
 
-    def result(self, kind: str, bootstrap: Callable[[Ratios], Interval]) -> Replayed:
+    def ratio(self, num: str, den: str) -> Ratios:
+        """Return the ratio of two columns of sums."""
+        return Ratios.single(self._sums[num], self._sums[den])
+
+    def result(
+        self, kind: str, bootstrap: Callable[[Ratios], Interval], halves: Halves, level: float
+    ) -> Replayed:
         """Return the estimates."""
         sums, accepted = self._sums, int(self._sums.total("accepted"))
         if not accepted:
@@ -180,10 +207,11 @@ class _Run:
             )
 
         def estimate(num: str, den: str) -> Estimate:
-            ratios = Ratios.single(sums[num], sums[den])
-            return Estimate(value=ratios.value, interval=bootstrap(ratios))
+            ratios = self.ratio(num, den)
+            found = halves.widened(bootstrap(ratios), ratios.value, (num, den), level)
+            return Estimate(value=ratios.value, interval=found)
 
-        mean, uncut = Ratios.single(sums["weight"], sums["rows"]), estimate("reward", "accepted")
+        mean, uncut = self.ratio("weight", "rows"), estimate("reward", "accepted")
         found = Replayed(
             rows=self._rows,
             users=int(np.count_nonzero(sums["accepted"])),
@@ -194,6 +222,7 @@ class _Run:
             weighted=estimate("weighted", "weight").cut(self._clicks),
             mean_weight=Estimate(value=mean.value, interval=of_weights(mean, bootstrap)),
             propensities=kind,
+            splits=halves.splits,
             verdict="",
         )
         return replace(found, verdict=_verdict(found, bounded=uncut.interval.bounded))
@@ -217,7 +246,8 @@ def _verdict(found: Replayed, *, bounded: bool) -> str:
         )
     if reasons:
         return f"The log cannot say what this policy would have earned: {'; '.join(reasons)}."
+    about = "" if found.splits else " in this run"
     return (
-        f"Learning over {rounds}, it would have earned {found.estimate.value:.4g} per decision "
-        f"({interval_text(found.estimate.interval)})."
+        f"Learning over {rounds}, it would have earned {found.estimate.value:.4g} per decision"
+        f"{about} ({interval_text(found.estimate.interval)})."
     )

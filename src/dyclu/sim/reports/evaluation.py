@@ -204,6 +204,7 @@ def _replayed(one: Replayed) -> dict[str, Any]:
         "rounds": one.accepted,
         "acceptance": one.acceptance,
         "propensities": one.propensities,
+        "splits": one.splits,
         "verdict": one.verdict,
     }
 
