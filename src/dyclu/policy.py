@@ -165,6 +165,8 @@ class Model:
         Number of users who follow it.
     founded, visited : int
         Number of rewards, of all users, learnt when it was founded, and when it was last used.
+    covariance : array of shape (dim, dim), or None
+        Posterior covariance of the estimate; None where a policy does not tell.
     """
 
     id: int
@@ -173,6 +175,7 @@ class Model:
     users: int
     founded: int
     visited: int
+    covariance: FloatArray | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,7 @@ class Atlas(OneByOne):
                 users=int(tastes.users[row]),
                 founded=int(tastes.founded[row]),
                 visited=int(tastes.visited[row]),
+                covariance=tastes.covariance[row, :-1, :-1].copy(),
             )
             for row in rows
         )

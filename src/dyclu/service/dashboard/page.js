@@ -313,26 +313,26 @@ const toldUsers = (one) => number(one.users) + (crowd(one) > one.users ? ` (${nu
 function showTastes(map) {
   view.models = new Map(map.models.map((one) => [one.id, one]));
   view.named = map.named ?? false;
-  const told = map.models.filter((one) => words(one)).sort((a, b) => crowd(b) - crowd(a));
+  // One model alone is the average.
+  const told = map.models.length > 1 ? [...map.models].sort((a, b) => crowd(b) - crowd(a)) : [];
   const common = words(map);
   $("tastes").hidden = told.length === 0 && !common;
   $("taste-table").hidden = $("taste-note").hidden = told.length === 0;
   $("taste-common").textContent = common ? `On average: ${common}.` : "";
-  const unsure = told.every((one) => one.users === 0) && told.some((one) => one.likely > 0);
-  $("taste-note").textContent = "Beyond the average: what a model weighs more, or less, than the average of the models." +
-    (unsure ? " No user is on a model for certain yet, so these differences may be chance." : "") +
+  $("taste-note").textContent = "Beyond the average: what a model weighs more, or less, than the average of the models, as far as it is sure." +
     (view.named ? "" : " Features have no names: x0 is the first number of a vector.");
-  const rows = told.map((one) => [one.id, toldUsers(one), one.mean_reward ?? null, list(one.likes), list(one.dislikes)]);
+  const unclear = (one) => (one.users ? "not told apart from the average yet" : "nobody follows it for certain yet");
+  const rows = told.map((one) => [one.id, toldUsers(one), one.mean_reward ?? null, list(one.likes), list(one.dislikes), words(one) ? "" : unclear(one)]);
   // Drawn only if they differ, so that a selection of the text stays.
   const said = JSON.stringify(rows);
   if ($("tastes").dataset.said === said) return;
   $("tastes").dataset.said = said;
-  $("taste-rows").replaceChildren(...rows.map(([id, users, reward, likes, dislikes]) => {
+  $("taste-rows").replaceChildren(...rows.map(([id, users, reward, likes, dislikes, doubt]) => {
     const row = document.createElement("tr");
     cell(row, id).className = "model-id";
     cell(row, users).className = "count users";
     cell(row, number(reward)).className = "count reward";
-    cell(row, likes || "–").className = "likes";
+    cell(row, likes || doubt || "–").className = doubt ? "doubt" : "likes";
     cell(row, dislikes || "–").className = "dislikes";
     return row;
   }));

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from scipy.special import ndtri
 
 from dyclu.data import Features
 from dyclu.data.vectors.columns import OTHER, Category
@@ -24,6 +25,9 @@ MOST = 3
 SLIGHT = 0.25
 """A feature whose difference is below this share of the model's largest one is left out."""
 
+LEVEL = 0.95
+"""Probability that all features which are told of a model have the sign that is told."""
+
 ASKED = 1000
 """Users, those seen last, whose rewards are averaged by model."""
 
@@ -35,7 +39,11 @@ def tastes_of(models: Sequence[Model], features: Features | None) -> list[Tastes
     """Return what each model likes and dislikes more than the average of models.
 
     Models count by their observations, and so by their users, also by those who are in doubt and
-    follow none for certain. The intercept is no taste, and is left out.
+    follow none for certain. The intercept is no taste, and is left out. So are differences within
+    their posterior deviations, if the policy tells these: a difference of F features is told if its
+    sign has a posterior probability of at least ``1 − 0.025/F``. For a value of a category this is
+    the difference beside that of the category's other values. A model that nobody follows for
+    certain is told nothing of: its deviations do not contain the doubt about who follows it.
 
     >>> one, two = np.array([2.0, 0.0]), np.array([0.0, 1.0])
     >>> models = [Model(1, 60, one, 3, 0, 0), Model(2, 20, two, 1, 0, 0)]
@@ -46,8 +54,64 @@ def tastes_of(models: Sequence[Model], features: Features | None) -> list[Tastes
     """
     if not models:
         return []
-    average = _average(models)
-    return [_taste(_named(model.estimate - average, features)) for model in models]
+    average, (names, reading) = _average(models), _reading(len(models[0].estimate), features)
+    contrasts, far = _contrasts(names, reading, features), _quantile(len(names))
+    told = []
+    for place, model in enumerate(models):
+        if model.covariance is not None and not model.users:
+            # The covariance is that of a model whose followers are known.
+            told.append(([], []))
+            continue
+        difference = model.estimate - average
+        unclear = np.abs(contrasts @ difference) <= far * _deviations(models, place, contrasts)
+        told.append(_taste(ranked(names, np.where(unclear, 0.0, reading @ difference), None)))
+    return told
+
+
+def _quantile(features: int) -> float:
+    """Return how many posterior deviations a difference must have, by Bonferroni.
+
+    >>> round(_quantile(1), 2), round(_quantile(20), 2)
+    (1.96, 3.02)
+    """
+    return float(ndtri(1 - (1 - LEVEL) / (2 * max(features, 1))))
+
+
+def _deviations(models: Sequence[Model], place: int, reading: FloatArray) -> FloatArray:
+    """Return posterior deviations of a model's differences from the average; 0 if not told.
+
+    Posteriors of models are taken as independent. With shares w of the observations, the difference
+    ``θ_k − Σ w_j θ_j`` has the covariance ``(1 − w_k)² C_k + Σ_{j≠k} w_j² C_j``.
+    """
+    factors = -_shares(models)
+    factors[place] += 1.0
+    variance = np.zeros(len(reading))
+    for factor, model in zip(factors, models, strict=True):
+        if model.covariance is not None:
+            spread = np.einsum("ij,jk,ik->i", reading, model.covariance, reading)
+            variance += factor**2 * np.maximum(spread, 0.0)
+    return np.sqrt(variance)
+
+
+def _reading(dim: int, features: Features | None) -> tuple[list[str], FloatArray]:
+    """Return the names that differences are told in, and the matrix from estimates to them."""
+    columns = [{one.name: one.weight for one in _named(unit, features)} for unit in np.eye(dim)]
+    names = list(columns[0])
+    return names, np.array([[column[name] for column in columns] for name in names])
+
+
+def _contrasts(names: list[str], reading: FloatArray, features: Features | None) -> FloatArray:
+    """Return the reading with values of a category beside their mean.
+
+    Every arm has one value. What all values have in common cannot be told from an intercept, has a
+    large posterior deviation, and is no taste.
+    """
+    contrasts = reading.copy()
+    for name, column in ({} if features is None else features.arm).items():
+        if isinstance(column, Category):
+            rows = [place for place, one in enumerate(names) if one in set(column.names(name))]
+            contrasts[rows] -= reading[rows].mean(axis=0) if rows else 0.0
+    return contrasts
 
 
 def common_taste(models: Sequence[Model], features: Features) -> Tastes:
@@ -76,9 +140,14 @@ def common_taste(models: Sequence[Model], features: Features) -> Tastes:
 
 
 def _average(models: Sequence[Model]) -> FloatArray:
+    average: FloatArray = _shares(models) @ np.array([model.estimate for model in models])
+    return average
+
+
+def _shares(models: Sequence[Model]) -> FloatArray:
+    """Return the share of each model in all observations; equal shares if there are none."""
     sizes = np.array([model.size for model in models], dtype=np.float64)
-    estimates = np.array([model.estimate for model in models])
-    return np.average(estimates, axis=0, weights=sizes if sizes.any() else None)
+    return sizes / sizes.sum() if sizes.any() else np.full(len(models), 1 / len(models))
 
 
 def _taste(weights: Sequence[Weight]) -> Tastes:
