@@ -56,7 +56,7 @@ def tastes_of(models: Sequence[Model], features: Features | None) -> list[Tastes
         return []
     average, (names, reading) = _average(models), _reading(len(models[0].estimate), features)
     contrasts, far = _contrasts(names, reading, features), _quantile(len(names))
-    told = []
+    told: list[Tastes] = []
     for place, model in enumerate(models):
         if model.covariance is not None and not model.users:
             # The covariance is that of a model whose followers are known.
