@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dyclu.data import Features
     from dyclu.evaluate import Comparison, Replayed
     from dyclu.evaluate.targets import Target
+    from dyclu.sim import Population
     from dyclu.sim.studies.running import AnyStudy
 
 REFUSED = 2
@@ -327,6 +328,26 @@ def simulate(
     out: Annotated[Path, typer.Option(help="Folder for runs and report.", metavar="DIR")] = Path(
         "dyclu-simulation"
     ),
+    shards: Annotated[
+        int | None,
+        typer.Option(help="Divide the users among so many policies that share what they learn."),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="With --shards: growth of a model that is published.", metavar="ALPHA"),
+    ] = None,
+    delay: Annotated[
+        int, typer.Option(help="With --shards: mean rounds that a message takes.", metavar="ROUNDS")
+    ] = 0,
+    lost: Annotated[
+        float, typer.Option(help="With --shards: share of messages that never arrive.")
+    ] = 0.0,
+    twice: Annotated[
+        float, typer.Option(help="With --shards: share of messages that arrive twice.")
+    ] = 0.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --shards: print one JSON document instead.")
+    ] = False,
 ) -> None:
     """Compare policies in a population that you describe by options.
 
@@ -335,7 +356,14 @@ def simulate(
 
     With --world, policies play in a world that is not the paper's, and are not told the noise:
     dyclu simulate --world clicks --set users=20,rounds=200
+
+    With --shards, atlas or shared-linucb play three times: in one process, with the users divided
+    among isolated shards, and among shards that share what they learn. Nothing is stored.
     """
+    if shards is not None and world is not None:
+        raise OptionError("--shards is not for --world; describe the population by its options")
+    if shards is None and (threshold is not None or delay or lost or twice or as_json):
+        raise OptionError("--threshold, --delay, --lost, --twice and --json are for --shards")
     if world is not None:
         _refuse_population(context)
         _simulate_world(world, changed or [], seeds, policies, jobs, dask, out)
@@ -363,6 +391,11 @@ def simulate(
     chosen = parse_seeds(seeds, quick=False)
     # Draws one world, so that impossible options are refused before the first run.
     setting.world(chosen[0])
+    if shards is not None:
+        names = ("atlas",) if policies is None else parse_policies(policies)
+        network = _given(threshold=threshold) | {"delay": delay, "lost": lost, "twice": twice}
+        _simulate_shards(setting, names, chosen, shards, network, as_json)
+        return
     study = Study(
         name="simulation",
         title="A simulated population",
@@ -372,6 +405,30 @@ def simulate(
     )
     options = asdict(setting) | {"parameters": parameters, "seeds": seeds, "policies": policies}
     _run_studies({out: study}, out, command_line("simulate", options), jobs, dask)
+
+
+def _simulate_shards(
+    setting: Population,
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    shards: int,
+    network: Mapping[str, Any],
+    as_json: bool,
+) -> None:
+    from dyclu.sim.reports.terminal import bar, print_table, progress_bars
+    from dyclu.sim.runs.shards import Network
+    from dyclu.sim.studies.shards import compare_shards, numbers_of, table_of
+
+    sent, done = Network(**network), iter(range(1, 10**9))
+    with progress_bars() as progress:
+        step = bar(progress, "runs", 3 * len(policies) * len(seeds))
+        found = compare_shards(
+            setting, policies, seeds, shards=shards, network=sent, step=lambda: step(next(done))
+        )
+    if as_json:
+        _print_json({"setting": asdict(setting), "network": asdict(sent), **numbers_of(found)})
+    else:
+        print_table(table_of(found))
 
 
 def _refuse_population(context: typer.Context) -> None:

@@ -160,16 +160,19 @@ class Sharing:
         told, found = dict(last), []
         for row in sorted(tastes.rows[1:].tolist(), key=lambda row: int(tastes.id[row])):
             before, own = told.pop(int(tastes.id[row]), None), self.own(row, tastes)
-            if own.count < LITTLE or not is_sum(own.precision):
+            if own.count < LITTLE:
                 if before is not None and before.count > 0.0:
                     found.append(Contribution.gone(before))
-            elif self._is_news(row, own, before, threshold, tastes, population):
+                continue
+            # The last question is the dearest: rounding may leave an own part that is no sum.
+            if self._is_news(row, own, before, threshold, tastes, population) and is_sum(
+                own.precision
+            ):
                 epoch = 0 if before is None else before.epoch + (own.count <= before.count)
-                kind = _kind(population)
                 found.append(
                     Contribution(
-                        shard, int(tastes.id[row]), epoch, kind, own.precision, own.shift, 0.0,
-                        own.count,
+                        shard, int(tastes.id[row]), epoch, _kind(population), own.precision,
+                        own.shift, 0.0, own.count,
                     )
                 )  # fmt: skip
         found += [Contribution.gone(one) for one in told.values() if one.count > 0.0]
