@@ -121,7 +121,7 @@ def test_what_is_published_after_absorbing_is_the_own_part_only(
     policy = make(kind)
     policy.absorb(every, shard="a")
     teach(policy, "a", 120)
-    mine = policy.contributions("a")
+    mine = policy.contributions("a", threshold=0.0)
     assert mine
     assert all(one.shard == "a" for one in mine)
     _, count = gathered(mine)
@@ -194,7 +194,7 @@ def test_a_model_that_is_gone_is_taken_out_and_a_newer_sum_replaces_the_old_one(
     teach(there, "b", 200)
     first = there.contributions("b")
     teach(there, "b", 200, seed=5)
-    second = there.contributions("b", since=first)
+    second = there.contributions("b", since=first, threshold=0.0)
     sharing, tastes = here._inference.sharing, here._inference.tastes
     for some in (first, second, [Contribution.gone(one) for one in Registry([*first, *second])]):
         here.absorb(some, shard="a")

@@ -138,7 +138,7 @@ class LinUCB(WithoutGroups, PolicyBase):
         --------
         >>> berlin, paris = LinUCB(1, shared=True), LinUCB(1, shared=True)
         >>> outcome = berlin.learn("ana", [1.0], 2.0)
-        >>> paris.absorb(berlin.contributions("berlin"), shard="paris")
+        >>> paris.absorb(berlin.contributions("berlin", threshold=0), shard="paris")
         1
         >>> outcome = paris.learn("ben", [1.0], 2.2)
         >>> round(paris.decide("cem", [[1.0]]).mean, 6)                    # 4.2 / (2 + λ)

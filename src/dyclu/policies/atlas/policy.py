@@ -238,16 +238,17 @@ class Atlas(OneByOne):
     ) -> tuple[Contribution, ...]:
         """Return what this shard has learnt of its models, as far as it is news; changes nothing.
 
-        A model is news if it is new or gone, or if the determinant of its information has grown, or
+        A model is news if it is gone, or if the determinant of its information has grown, or
         shrunk, by the factor ``1 + threshold`` through what was not published yet. Nothing of what
-        other shards have contributed is passed on, and nothing of users.
+        other shards have contributed is passed on, and nothing of users. This costs as much as some
+        ten rewards: ask after every few of them.
 
         Parameters
         ----------
         shard : str
             Name of this shard.
         since : Registry, or contributions
-            What this shard has published so far; without it, everything is returned.
+            What this shard has published so far.
         threshold : float
             ``α``: 0 publishes every change.
         """
@@ -273,7 +274,7 @@ class Atlas(OneByOne):
         >>> berlin, paris = Atlas(1, noise=0.1), Atlas(1, noise=0.1)
         >>> for x in (0.5, 1.0) * 4:
         ...     outcome = berlin.learn("ana", [x], 3.0 * x)
-        >>> paris.absorb(berlin.contributions("berlin"), shard="paris")
+        >>> paris.absorb(berlin.contributions("berlin", threshold=0), shard="paris")
         1
         >>> outcome = paris.learn("ben", [1.0], 3.0)
         >>> paris.models[0].size, paris.models[0].estimate.round(1)

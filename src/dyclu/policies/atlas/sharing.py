@@ -22,11 +22,12 @@ from dyclu.validation import FloatArray
 
 KINDS: tuple[Kind, ...] = ("atlas-real", "atlas-binary")
 
-PLACED = 0.99
+PLACED = 0.5
 """Probability of a model, or of a taste never met, from which on a contribution is placed there."""
 
-LITTLE = 0.5
-"""Observations of its own below which a model is not published."""
+LITTLE = 0.3
+"""Observations per parameter below which a shard does not publish its part of a model. Models come
+and go as long as their users have given a few rewards each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,7 +161,7 @@ class Sharing:
         told, found = dict(last), []
         for row in sorted(tastes.rows[1:].tolist(), key=lambda row: int(tastes.id[row])):
             before, own = told.pop(int(tastes.id[row]), None), self.own(row, tastes)
-            if own.count < LITTLE:
+            if own.count < LITTLE * (self.dim + 1):
                 if before is not None and before.count > 0.0:
                     found.append(Contribution.gone(before))
                 continue
@@ -191,11 +192,10 @@ class Sharing:
 
         ``log det(P + Λ) − log det(P + Λ − U)``, where ``U`` is what the shard has not published.
         """
-        if before is None or before.count == 0.0 or before.kind != _kind(population):
+        if before is not None and before.count > 0.0 and before.kind != _kind(population):
             return True
-        growth = kernels.tastes.log_growth(
-            tastes.precision[row], population.precision, own.precision - before.gram
-        )
+        unsent = own.precision if before is None else own.precision - before.gram
+        growth = kernels.tastes.log_growth(tastes.precision[row], population.precision, unsent)
         return not abs(growth) < math.log1p(threshold)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -90,11 +90,8 @@ class Pooling:
         now = Contribution(
             shard, MODEL, epoch, "linucb", own.gram, own.moment, own.energy, own.count
         )
-        if last is None:
-            return (now,)
-        growth = kernels.tastes.log_growth(
-            everything.gram, ridge * np.eye(self.dim), own.gram - last.gram
-        )
+        unsent = own.gram if last is None else own.gram - last.gram
+        growth = kernels.tastes.log_growth(everything.gram, ridge * np.eye(self.dim), unsent)
         return () if abs(growth) < math.log1p(threshold) else (now,)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

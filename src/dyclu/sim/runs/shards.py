@@ -32,6 +32,8 @@ class Network:
         0 to twice as many, so that messages overtake each other.
     lost, twice : float
         Probability that a message never arrives, and that it arrives twice.
+    every : int
+        Rewards of a shard between two times that it asks whether it has news.
     silent : bool
         Send nothing: the shards are isolated.
     seed : int
@@ -42,12 +44,14 @@ class Network:
     delay: int = 0
     lost: float = 0.0
     twice: float = 0.0
+    every: int = 1
     silent: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
         as_threshold(self.threshold)
         as_whole(self.delay, "delay", least=0)
+        as_whole(self.every, "every", least=1)
         as_within(self.lost, "lost", 0.0, 1.0)
         as_within(self.twice, "twice", 0.0, 1.0)
 
@@ -121,7 +125,7 @@ def play_shards(
 ) -> Shared:
     """Let policies serve every round of a world, each its own users; return what it cost.
 
-    User `u` belongs to policy ``u mod K``. After each reward, a shard publishes what is news.
+    User `u` belongs to policy ``u mod K``. After a reward, a shard publishes what is news.
 
     Examples
     --------
@@ -137,7 +141,7 @@ def play_shards(
     """
     post, said = _Post(network), [Registry() for _ in policies]
     regret, published, sent = 0.0, 0, 0
-    others = len(policies) - 1
+    others, learnt = len(policies) - 1, [0] * len(policies)
     for turn in world:
         post.deliver(policies, turn.index)
         shard = turn.user % len(policies)
@@ -145,7 +149,8 @@ def play_shards(
         arm = policy.decide(turn.user, turn.arms).arm
         regret += turn.regret(arm)
         policy.learn(turn.user, turn.arms[arm], turn.reward(arm))
-        if others and not network.silent:
+        learnt[shard] += 1
+        if others and not network.silent and learnt[shard] % network.every == 0:
             for one in policy.contributions(
                 name_of(shard), since=said[shard], threshold=network.threshold
             ):

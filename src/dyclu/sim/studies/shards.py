@@ -94,7 +94,7 @@ def numbers_of(found: Mapping[str, Mapping[str, Sequence[Shared]]]) -> dict[str,
 
 
 def _mean(runs: Sequence[Shared], field: str) -> float:
-    return sum(getattr(run, field) for run in runs) / len(runs)
+    return float(sum(getattr(run, field) for run in runs)) / len(runs)
 
 
 def _made(name: str, world: World) -> Policy:
