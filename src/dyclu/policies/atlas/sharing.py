@@ -25,6 +25,9 @@ KINDS: tuple[Kind, ...] = ("atlas-real", "atlas-binary")
 PLACED = 0.5
 """Probability of a model, or of a taste never met, from which on a contribution is placed there."""
 
+EMPTY = 0.5
+"""Observations below which a model says nothing of where a contribution belongs."""
+
 LITTLE = 0.3
 """Observations per parameter below which a shard does not publish its part of a model. Models come
 and go as long as their users have given a few rewards each."""
@@ -75,19 +78,40 @@ class Sharing:
             return
         kind, waiting = _kind(population), []
         for one in self.registry:
-            _, old = self.placed.get(one.key, (NEW, None))
+            row, old = self.placed.get(one.key, (NEW, None))
             usable = one.kind == kind and one.count > 0.0
             if old is not one or not usable:
                 self._take_out(one.key, tastes)
                 if usable:
-                    waiting.append(one)
-        for one in sorted(waiting, key=lambda one: (-one.count, one.key)):
-            self._place(one, tastes, population)
+                    waiting.append((one, row))
+        for one, row in sorted(waiting, key=lambda pair: (-pair[0].count, pair[0].key)):
+            self._place(one, row, tastes, population)
         self.pending = False
         tastes.refresh(population)
 
-    def _place(self, one: Contribution, tastes: Tastes, population: Population) -> None:
-        """Add a contribution to the model that explains it, or to a new one."""
+    def _place(
+        self, one: Contribution, before: int, tastes: Tastes, population: Population
+    ) -> None:
+        """Add a contribution to the model that explains it, or to a new one.
+
+        If none is likely enough, or the model that held the one `before` it has become empty, it
+        takes that place again.
+        """
+        evidence = self._belief(one, tastes, population)
+        best = int(evidence.argmax())
+        row = int(tastes.rows[best])
+        if before != NEW and (evidence[best] < PLACED or tastes.count[before] < EMPTY):
+            row = before
+        elif evidence[best] < PLACED:
+            return
+        elif row == NEW:
+            row = tastes.found(population.clock)
+        tastes.add(row, one.gram, one.moment, one.count)
+        self.placed[one.key] = (row, one)
+        self._sum(row)
+
+    def _belief(self, one: Contribution, tastes: Tastes, population: Population) -> FloatArray:
+        """Return the probability of each of `tastes.rows`, as for the segment of a user."""
         n, p = len(tastes.rows), self.dim + 1
         evidence, unused = np.empty(n), np.empty((3, n))
         kernels.tastes.weigh(
@@ -97,15 +121,7 @@ class Sharing:
             evidence, *unused,
         )  # fmt: skip
         kernels.atlas.normalise(evidence)
-        best = int(evidence.argmax())
-        if evidence[best] < PLACED:
-            return
-        row = int(tastes.rows[best])
-        if row == NEW:
-            row = tastes.found(population.clock)
-        tastes.add(row, one.gram, one.moment, one.count)
-        self.placed[one.key] = (row, one)
-        self._sum(row)
+        return evidence
 
     def _take_out(self, key: Key, tastes: Tastes) -> None:
         if key in self.placed:
