@@ -803,9 +803,12 @@ export interface components {
          * @description A model and its number of users; similar models have close positions `x`, `y` on the map.
          *
          *         `likes` and `dislikes` are the features whose weights exceed, and fall below, the average of the
-         *         models most; models count by their observations. `users` follow it for certain. `likely` counts
-         *         those of the users seen last whose likeliest model it is, for certain or not; `mean_reward` is
-         *         theirs, null if the policy does not tell who they are.
+         *         models most; models count by their observations. Differences within their posterior deviations
+         *         are left out: all that are told of a model have the right sign with a probability of 0.95. Both
+         *         are empty if a model is not told apart from the average, or if a policy that tells deviations
+         *         knows of nobody who follows it for certain. `users` follow it for certain. `likely`
+         *         counts those of the users seen last whose likeliest model it is, for certain or not;
+         *         `mean_reward` is theirs, null if the policy does not tell who they are.
          */
         ModelView: {
             id: number;
