@@ -98,7 +98,8 @@ def _rows(
         ]
         yield (
             str(case.shards), NOTHING if case.threshold is None else f"{case.threshold:g}",
-            f"{regret:.1f}" if math.isnan(error) else f"{regret:.1f} ± {error:.1f}", f"{regret / single:.2f}",
+            f"{regret:.1f}" + ("" if math.isnan(error) else f" ± {error:.1f}"),
+            f"{regret / single:.2f}",
             *(told if sent[0] else [NOTHING] * 4),
         )  # fmt: skip
 
