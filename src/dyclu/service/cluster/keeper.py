@@ -39,6 +39,9 @@ LONGEST = 1.0
 AT_ONCE = 4
 """Partitions that start, or stop, at the same time."""
 
+CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""A clock that also runs while the machine sleeps, where there is one (Linux)."""
+
 DRAIN = 10.0
 """Seconds that requests under way are given before their partition is handed over."""
 
@@ -312,8 +315,8 @@ class Keeper:
 
 
 def steady() -> float:
-    """Return seconds of a clock that also runs while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Return seconds of this clock; it runs on while the process is stopped."""
+    return time.clock_gettime(CLOCK)
 
 
 def not_here(reason: str) -> Refusal:
