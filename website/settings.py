@@ -44,6 +44,10 @@ SERVICE = {
     "answer_timeout": "seconds in which a client must read something of its answer",
     "max_connections": "connections of all clients together",
     "snapshot_every": "seconds between two snapshots",
+    "store": "address of a PostgreSQL for the journals of several processes; empty: files in `data`",
+    "name": "name of this process among several; machine and port by default",
+    "advertise": "address at which the other processes reach this one",
+    "lease": "seconds after which the partitions of a silent process are taken over",
 }
 TENANT = {
     "dim": "number of features of an arm; must be given, unless there are `features`",
@@ -62,6 +66,7 @@ TENANT = {
     "log_arms": "whether the journal keeps all offered arms",
     "keep": 'how much of the journal is kept: `"90d"`, `"1000000 lines"` or `"all"`',
     "archive": "whether removed lines are written to Parquet files",
+    "partitions": "parts into which users are divided, with `store`; it cannot change later",
     "features": "columns of the product, or the path of a file with them",
     "keys": "keys of callers, as digests",
 }
