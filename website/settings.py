@@ -44,7 +44,7 @@ SERVICE = {
     "answer_timeout": "seconds in which a client must read something of its answer",
     "max_connections": "connections of all clients together",
     "snapshot_every": "seconds between two snapshots",
-    "store": "address of a PostgreSQL for the journals of several processes; empty: files in `data`",
+    "store": "address of PostgreSQL for the journals of several processes; empty: files in `data`",
     "name": "name of this process among several; machine and port by default",
     "advertise": "address at which the other processes reach this one",
     "lease": "seconds after which the partitions of a silent process are taken over",
