@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from dyclu import kernels
 from dyclu.contributions import Contribution, Registry
 from dyclu.core.ridge import Scores
+from dyclu.display import html_table
 from dyclu.storage import Saved
 from dyclu.validation import FloatArray, Ids, User
 
@@ -63,6 +64,11 @@ class Decision:
     width: float
     theta: FloatArray | None = field(default=None, repr=False, compare=False)
     propensity: float | None = field(default=1.0, repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        """Return the decision as notebooks show it."""
+        values = ("user", "arm", "mean", "width", "propensity")
+        return html_table("Decision", [(name, getattr(self, name)) for name in values])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dyclu.display import html_table
 from dyclu.evaluate.intervals import Interval
 
 PRIMARY = "dr"
@@ -145,6 +146,15 @@ class Comparison:
 
     def __getitem__(self, name: str) -> Evaluation:
         return self.evaluations[name]
+
+    def _repr_html_(self) -> str:
+        """Return the comparison as notebooks show it: estimates, intervals and the verdict."""
+        values = {"the log": self.logged} | {
+            name: found.best for name, found in self.evaluations.items()
+        }
+        rows = [(name, one.value, interval_text(one.interval)) for name, one in values.items()]
+        title = f"Reward per decision, with intervals of {self.level:.0%}"
+        return html_table(title, rows, note=self.verdict)
 
 
 def interval_text(interval: Interval) -> str:

@@ -13,16 +13,17 @@ from copy import deepcopy
 from dataclasses import replace
 from inspect import signature
 from os import PathLike
-from typing import Any, Self, overload
+from typing import Any, Self, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dyclu.core.noise import Noise
+from dyclu.display import html_table
 from dyclu.errors import KindError, OlderFile, OptionError, ShapeError
 from dyclu.policies.common.batches import Decisions, Outcomes
 from dyclu.policies.common.plain import WithoutChecks
-from dyclu.policy import Decision, History, Named, Outcome, Slate, fill_slots
+from dyclu.policy import Decision, History, Named, Outcome, Policy, Slate, fill_slots
 from dyclu.storage import Saved, write
 from dyclu.validation import (
     FloatArray,
@@ -208,6 +209,17 @@ class PolicyBase(WithoutChecks, ABC):
     def __repr__(self) -> str:
         options = (f"{name}={value!r}" for name, value in self._options().items())
         return f"{type(self).__name__}({', '.join(options)})"
+
+    def _repr_html_(self) -> str:
+        """Return the policy as notebooks show it: options, what it has learnt, and its warnings."""
+        policy = cast(Policy, self)  # only whole policies are shown, never their base alone
+        learnt = [
+            ("users", len(policy.users)),
+            ("models", len(policy.models)),
+            ("changes", len(policy.changes)),
+        ]
+        title = type(self).__name__
+        return html_table(title, [*self._options().items(), *learnt], note=" ".join(self.warnings))
 
     def _options(self) -> dict[str, Any]:
         kept = vars(self) | {"noise": self._known and self._known.deviation}

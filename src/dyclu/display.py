@@ -1,0 +1,28 @@
+"""Small HTML tables, by which notebooks show policies, decisions and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+
+def html_table(title: str, rows: Iterable[Sequence[object]], *, note: str = "") -> str:
+    """Return a table; texts are escaped, because ids of users come from anywhere.
+
+    >>> html_table("a", [("user", "<b>")])
+    '<table><caption>a</caption><tr><th>user</th><td>&lt;b&gt;</td></tr></table>'
+    """
+    body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows)
+    below = f"<p>{escape(note)}</p>" if note else ""
+    return f"<table><caption>{escape(title)}</caption>{body}</table>{below}"
+
+
+def _cells(row: Sequence[object]) -> str:
+    head, *rest = (escape(_text(value)) for value in row)
+    return f"<th>{head}</th>" + "".join(f"<td>{value}</td>" for value in rest)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
