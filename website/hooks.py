@@ -29,6 +29,9 @@ MADE = {
 }
 """Pages of the site, and what makes them."""
 
+WEIGHTS = {"glossary": 4.0, "learn/": 2.0, "guide/": 2.0, "decisions/": 0.25, "changes": 0.25}
+"""How much pages count in the search, by the beginning of their path; others count 1."""
+
 
 def on_files(files: Files, *, config: Any) -> Files:
     """Add pages to those of docs/."""
@@ -40,9 +43,19 @@ def on_files(files: Files, *, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Adapt a page of docs/ to the site."""
+    page.meta.setdefault("search", {"boost": weight(page.file.src_uri)})
     return sessions(outside(markdown))
+
+
+def weight(page: str) -> float:
+    """Return how much a page counts in the search: explanations before records of decisions.
+
+    >>> weight("glossary.md"), weight("service.md"), weight("decisions/030-site.md")
+    (4.0, 1.0, 0.25)
+    """
+    return next((boost for start, boost in WEIGHTS.items() if page.startswith(start)), 1.0)
 
 
 def inside(text: str) -> str:

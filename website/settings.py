@@ -131,4 +131,4 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
         value = field.default_factory()
     if value is msgspec.NODEFAULT:
         return "must be given"
-    return "none" if value in (None, [], {}) else f"`{value}`"
+    return "none" if value in (None, "", [], {}) else f"`{value}`"

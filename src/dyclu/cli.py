@@ -151,7 +151,7 @@ def demo(
 
     Every user has one of a few tastes, and changes to another one from time to time. The policies
     do not know which users share a taste, nor when it changes. Takes less than a minute, prints a
-    table, and saves a picture (demo.png) and a page (demo.html), which need matplotlib:
+    table, and saves a picture (demo.png) and a page (demo.html) with a tour, which need matplotlib:
     pip install 'dyclu[plots]'.
     """
     from dyclu.sim import Population, summary
@@ -176,14 +176,18 @@ def demo(
     if prints_text:
         typer.echo(shown.introduction)
 
-    runs = shown.play(quiet=quiet)
-    summaries = {name: summary(run) for name, run in runs.items()}
+    played = shown.play(quiet=quiet)
+    summaries = {name: summary(run) for name, run in played.runs.items()}
     if prints_text:
         print_table(summary_table(summaries))
         print_lines(warning_lines(summaries))
 
     _silence_matplotlib()
-    files = [] if no_picture else shown.write_pages(out, runs, summaries, warn=_print_error)
+    files = (
+        []
+        if no_picture
+        else shown.write_pages(out, played, summaries, quiet=quiet, warn=_print_error)
+    )
     if prints_text:
         _print_files(files)
     if as_json:

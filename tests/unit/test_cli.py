@@ -59,6 +59,7 @@ def test_a_demo_prints_a_table_and_writes_picture_and_page(out: Path) -> None:
     page = (out / "demo.html").read_text(encoding="utf-8")
     assert all(name in page for name in NAMES)
     assert dyclu.__version__ in page
+    assert all(f"<h2>{part}" in page for part in ("The race", "The map", "Clicks", "What to do"))
 
 
 @pytest.mark.parametrize("columns", [80, 50])

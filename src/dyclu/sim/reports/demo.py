@@ -110,7 +110,7 @@ def figure(runs: Mapping[str, Run], *, watched: str) -> Figure:
     with drawing():
         drawn = canvas(6.4)
         above, below = drawn.subplots(2, sharex=True, height_ratios=(2.2, 1))
-        _draw_regret(above, runs)
+        draw_regret(above, runs)
         _draw_timeline(below, run, user_to_show(run), watched)
         below.set(xlim=(0, run.world.setting.rounds), xlabel="rounds of each user")
         drawn.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -126,8 +126,9 @@ def write_html(
     lead: str,
     summaries: Mapping[str, Summary],
     facts: Mapping[str, str],
+    tour: tuple[tuple[str, Table | Picture], ...] = (),
 ) -> None:
-    """Write a self-contained page: title, lead, figure, table of the summaries, and facts."""
+    """Write a self-contained page: title, lead, figure, table of the summaries, tour and facts."""
     policies = ", ".join(summaries)
     picture = Picture(
         name="demo",
@@ -135,7 +136,11 @@ def write_html(
         label=f"Accumulated regret of {policies}; one user's changes and alarms",
         note=DEMO_NOTE,
     )
-    parts = (("", picture), ("In numbers", summary_table(summaries)))
+    parts: tuple[tuple[str, Table | Picture], ...] = (
+        ("The race", picture),
+        ("In numbers", summary_table(summaries)),
+        *tour,
+    )
     document = Document(
         title=title,
         lead=lead,
@@ -147,7 +152,8 @@ def write_html(
     replace_file(path, page.encode())
 
 
-def _draw_regret(axes: Axes, runs: Mapping[str, Run]) -> None:
+def draw_regret(axes: Axes, runs: Mapping[str, Run]) -> None:
+    """Draw the accumulated regret of every policy; users are served in turn."""
     for i, (name, run) in enumerate(runs.items()):
         users, rounds = run.world.truth.shape
         colour, dashes = LINES[i % len(LINES)]
