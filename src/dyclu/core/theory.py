@@ -12,6 +12,7 @@ of the paper are understood. An option outside its range raises `OptionError`. S
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -453,6 +454,8 @@ def regret_bound(
 def _cdf(threshold: float, df: int, noncentrality: float) -> float:
     if df == 0:
         return 1.0
+    if threshold < sys.float_info.min:  # of subnormal numbers, scipy before 1.15 returns NaN
+        return 0.0
     if noncentrality > LARGEST_NONCENTRALITY:
         z = math.sqrt(threshold) - math.sqrt(noncentrality + df - 1)
         return float(scipy.special.ndtr(z))
