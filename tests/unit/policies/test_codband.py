@@ -38,7 +38,14 @@ def follows(policy: CoDBand, user: User) -> int:
     return model
 
 
-@pytest.mark.parametrize("options", [{}, QUICK, {"noise": 0.1, "seed": 3}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.long),
+        QUICK,
+        pytest.param({"noise": 0.1, "seed": 3}, marks=pytest.mark.long),
+    ],
+)
 def test_contract(options: dict[str, Any]) -> None:
     conformance.check_policy(
         lambda: CoDBand(5, **options), load=lambda path: CoDBand.restore(read(path))

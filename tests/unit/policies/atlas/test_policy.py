@@ -737,7 +737,7 @@ def test_a_user_with_very_many_rewards() -> None:
 
 
 def test_users_seen_once_cost_less_than_two_kilobytes_each() -> None:
-    policy, rng, n = Atlas(25, noise=NOISE), np.random.default_rng(0), 20_000
+    policy, rng, n = Atlas(25, noise=NOISE), np.random.default_rng(0), 8_000
     policy.learn_many(list(range(n)), rng.normal(size=(n, 25)), rng.normal(size=n).tolist())
     _, arrays = policy._dump()
     assert sum(array.nbytes for array in arrays.values()) < 2048 * n

@@ -42,7 +42,7 @@ SMALL = Population(
     ("setting", "known"),
     [
         (SMALL, True),
-        (SMALL, False),
+        pytest.param(SMALL, False, marks=pytest.mark.long),
         (replace(SMALL, dim=20, rounds=40), True),
         pytest.param(replace(SETTINGS["row1"], rounds=500), True, marks=pytest.mark.long),
     ],
