@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from dyclu import kernels
 from dyclu.contributions import Contribution, Registry, dump, filled
 from dyclu.core.stats import Stats
-from dyclu.kernels.linalg import add_outer
 from dyclu.validation import FloatArray
 
 MODEL = 0
@@ -60,7 +59,7 @@ class Pooling:
     def add(self, x: FloatArray, y: float) -> None:
         """Add a reward to the own sums, if these are kept apart."""
         if len(self.registry):
-            add_outer(self._gram, x, 1.0)
+            kernels.linalg.add_outer(self._gram, x, 1.0)
             self._moment += y * x
             self._energy += y * y
             self._count += 1
