@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,87 @@ def test_a_former_owner_writes_nothing(store: str, tmp_path: Path) -> None:
     new = opened(store, taken, tmp_path / "b")
     assert [line.ref for line in lines(new.path)] == ["e1"]
     assert new.append([event(2, "e3")]) == set()
+
+
+def test_of_two_owners_with_one_epoch_only_the_one_that_the_database_names_writes(
+    store: str, tmp_path: Path
+) -> None:
+    former = leases(store, "a")
+    claim = former.claim(["shop"], 1)[0]
+    old = opened(store, claim, tmp_path / "a")
+    old.append([event(1, "e1")])
+    # A failover lost the take-over by a; then c took the partition over, with the same epoch.
+    with psycopg.connect(store, autocommit=True) as tables:
+        tables.execute("UPDATE dyclu.partition SET owner = 'c'")
+    for write in (
+        lambda: old.append([event(2, "e2")]),
+        lambda: old.note("served", "x"),
+        lambda: old.erase("ana", encode(make_line(2, 2, ErasureBody()))),
+        old.reopen,
+    ):
+        with pytest.raises(OwnershipLost):
+            write()
+    with pytest.raises(OwnershipLost):
+        opened(store, replace(claim, owner="a"), tmp_path / "b")
+    new = opened(store, claim, tmp_path / "c")
+    assert new.append([event(2, "e3")]) == set()
+    with psycopg.connect(store, autocommit=True) as tables:
+        tables.execute("UPDATE dyclu.partition SET owner = NULL")
+    with pytest.raises(OwnershipLost):
+        opened(store, claim, tmp_path / "d")
+
+
+def test_a_line_whose_number_another_writer_used_is_not_taken_for_one_whose_id_is_taken(
+    store: str, tmp_path: Path
+) -> None:
+    claim = leases(store).claim(["shop"], 1)[0]
+    one, other = (opened(store, claim, tmp_path / name) for name in ("a", "b"))
+    one.append([event(1, "e1")])
+    with pytest.raises(StoreError, match="line 1 or a later one"):
+        other.append([event(1, "e2"), event(2, "e3")])
+    other.reopen()
+    assert [line.ref for line in lines(other.path)] == ["e1"]
+    assert other.append([event(2, "e1"), event(3, "e3")]) == {2}
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+def test_a_database_that_lost_written_lines_is_refused(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_doubt: bool
+) -> None:
+    claim = leases(store).claim(["shop"], 1)[0]
+    journal = opened(store, claim, tmp_path / "a")
+    journal.append([event(1, "e1"), event(2, "e2")])
+    journal.erase("bea", encode(make_line(3, 3, ErasureBody())))
+    if in_doubt:
+        with monkeypatch.context() as broken:
+            broken.setattr(journal._copy, "end_erasure", _fails)
+            with pytest.raises(StoreError, match="broke"):
+                journal.end_erasure("bea")
+    fresh = opened(store, claim, tmp_path / "b")
+    with psycopg.connect(store, autocommit=True) as tables:
+        tables.execute("DELETE FROM dyclu.journal WHERE seq = 3")
+    for one in (journal, journal, fresh):
+        with pytest.raises(StoreError, match="ends at line 2, line 3 was written"):
+            one.reopen()
+
+
+def test_a_line_that_was_not_written_is_not_missed(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = opened(store, leases(store).claim(["shop"], 1)[0], tmp_path / "a")
+    journal.append([event(1, "e1", "bea")])
+    with monkeypatch.context() as broken:
+        # The copy has the erasure then, and the database has not.
+        broken.setattr("dyclu.service.disk.postgres.journal._INSERT", "broken")
+        with pytest.raises(StoreError):
+            journal.erase("ana", encode(make_line(2, 2, ErasureBody())))
+    assert [line.seq for line in lines(journal.path)] == [1, 2]
+    journal.reopen()
+    assert [line.ref for line in lines(journal.path)] == ["e1"]
+
+
+def _fails(*_: Any) -> Any:
+    raise StoreError("the connection broke")
 
 
 def test_a_lease_that_lasts_is_not_taken_over_and_a_released_partition_is(

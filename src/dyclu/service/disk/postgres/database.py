@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -29,22 +29,30 @@ IDLE = 10
 
 _CLAIMED = (
     "SELECT 1 FROM dyclu.partition WHERE tenant = %(tenant)s AND partition = %(partition)s "
-    "AND epoch = %(epoch)s FOR UPDATE"
+    "AND epoch = %(epoch)s AND owner = %(owner)s FOR UPDATE"
+)
+_OWNER = (
+    "SELECT owner FROM dyclu.partition WHERE tenant = %(tenant)s AND partition = %(partition)s "
+    "AND epoch = %(epoch)s AND owner IS NOT NULL"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to write to a partition: it ends when the database has another epoch."""
+    """The right to write to a partition: it ends when the database has another epoch or owner.
+
+    The epoch alone does not do: a failover that loses a take-over gives its epoch out again.
+    """
 
     tenant: str
     partition: int
     epoch: int
+    owner: str | None = None
 
     @property
     def named(self) -> dict[str, Any]:
         """The claim as parameters of a statement."""
-        return {"tenant": self.tenant, "partition": self.partition, "epoch": self.epoch}
+        return asdict(self)
 
 
 class OwnershipLost(StoreError):  # noqa: N818 - it says what happened
@@ -108,6 +116,16 @@ class Database:
             raise StoreError(self._told(error)) from None
         finally:
             self._slots.release()
+
+    def with_owner(self, claim: Claim) -> Claim:
+        """Return a claim with the owner that the database names, if it does not name one itself."""
+        if claim.owner is not None:
+            return claim
+        with self.connection() as connection:
+            found = connection.execute(_OWNER, claim.named).fetchone()
+        if found is None:
+            raise OwnershipLost(claim)
+        return replace(claim, owner=found[0])
 
     @contextmanager
     def owned(self, claim: Claim) -> Iterator[Any]:

@@ -35,14 +35,21 @@ INSERT INTO dyclu.journal (tenant, partition, seq, at, kind, ref, "user", of, sl
 _APPEND = f"""
 WITH mine AS MATERIALIZED (
   SELECT 1 FROM dyclu.partition WHERE tenant = %(tenant)s AND partition = %(partition)s
-    AND epoch = %(epoch)s FOR UPDATE
+    AND epoch = %(epoch)s AND owner = %(owner)s FOR UPDATE
+), used AS MATERIALIZED (
+  SELECT 1 FROM dyclu.journal WHERE tenant = %(tenant)s AND partition = %(partition)s
+    AND seq >= %(first)s LIMIT 1
 ), written AS (
-  {_INSERT} WHERE EXISTS (SELECT 1 FROM mine)
+  {_INSERT} WHERE EXISTS (SELECT 1 FROM mine) AND NOT EXISTS (SELECT 1 FROM used)
   ON CONFLICT DO NOTHING RETURNING seq
 )
-SELECT EXISTS (SELECT 1 FROM mine), ARRAY(SELECT seq FROM written)
+SELECT EXISTS (SELECT 1 FROM mine), EXISTS (SELECT 1 FROM used), ARRAY(SELECT seq FROM written)
 """
-"""One statement is one transaction: a process that stops in the middle leaves none open."""
+"""One statement is one transaction: a process that stops in the middle leaves none open.
+
+It writes nothing if a line has one of the numbers already: it was written by somebody else, or by
+a transaction whose end we did not see.
+"""
 
 _FACT = """
 INSERT INTO dyclu.fact VALUES (%(tenant)s, %(partition)s, %(name)s, %(value)s)
@@ -66,12 +73,15 @@ class PostgresJournal(Journal):
         self.claim, self.path = claim, copy.path
         self._database, self._copy, self._shared = database, copy, shared
         self._in_doubt = False
+        with closing(JournalReader(self.path)) as reader:
+            self._written = reader.last()
 
     @classmethod
     def open(
         cls, database: Database, claim: Claim, path: Path, *, dim: int, features: Features | None
     ) -> PostgresJournal:
         """Open the journal, or begin one, and copy it to `path`; refuse one with other vectors."""
+        claim = database.with_owner(claim)
         with database.owned(claim) as connection:
             for name, value in {
                 "format": FORMAT, "dim": dim, "epoch": 0, "secret": secrets.token_hex(16),
@@ -118,13 +128,20 @@ class PostgresJournal(Journal):
     def append(self, lines: Sequence[bytes]) -> set[int]:
         """Write encoded lines; on return they are in the database."""
         text = f"[{b','.join(lines).decode()}]"
+        by_number = {_number(line): line for line in lines}
+        first = min(by_number, default=None)
         with self._database.connection() as connection:
-            told = {**self.claim.named, "lines": text}
-            held, written = connection.execute(_APPEND, told).fetchone()
+            told = {**self.claim.named, "lines": text, "first": first}
+            held, used, written = connection.execute(_APPEND, told).fetchone()
         if not held:
             raise OwnershipLost(self.claim)
+        if used:
+            self._in_doubt = True
+            raise StoreError(
+                f"the database has line {first} or a later one already; it is copied again"
+            )
         kept = set(written)
-        by_number = {int(line[1 : line.index(b",")]): line for line in lines}
+        self._written = max(self._written, *kept, 0)
         # If the copy cannot take them, `reopen` finds them in the database.
         if self._copy.append([line for seq, line in by_number.items() if seq in kept]):
             self._in_doubt = True
@@ -173,6 +190,7 @@ class PostgresJournal(Journal):
             )
             execute(_INSERT, lines=f"[{mark.decode()}]")
         self._shared = None
+        self._written = max(self._written, _number(mark))
         return gone
 
     def end_erasure(self, user: str) -> None:
@@ -266,15 +284,18 @@ class PostgresJournal(Journal):
             self._copy.reopen()
             with closing(JournalReader(self.path)) as reader:
                 last = reader.last()
-            self._check_nothing_lost(connection, last)
+            self._check_nothing_lost(connection)
             if self._in_doubt:
                 copies.fill(connection, self.claim, self.path)
             else:
                 copies.follow(connection, self.claim, self.path, after=last)
         self._in_doubt = False
 
-    def _check_nothing_lost(self, connection: Any, last: int) -> None:
-        """Refuse to go on if lines that were written, and applied, are gone from the database."""
+    def _check_nothing_lost(self, connection: Any) -> None:
+        """Refuse to go on if lines that were written, and applied, are gone from the database.
+
+        The copy cannot tell: in doubt, it may have a line that the database never had.
+        """
         told = connection.execute(
             f"SELECT max(seq) FROM dyclu.journal WHERE {_OURS}", self.claim.named
         ).fetchone()
@@ -283,12 +304,18 @@ class PostgresJournal(Journal):
             self.claim.named,
         ).fetchone()
         end = max(told[0] or 0, facts[0])
-        if end < last and not self._in_doubt:
+        if end < self._written:
             raise StoreError(
-                f"the database ends at line {end}, line {last} was written before: it has lost "
-                "lines, by a failover or a restored backup; restart this process"
+                f"the database ends at line {end}, line {self._written} was written before: it has "
+                "lost lines, by a failover or a restored backup; restart this process"
             )
+        self._written = end
 
     def close(self) -> None:
         """Close the copy."""
         self._copy.close()
+
+
+def _number(line: bytes) -> int:
+    """Return the number of an encoded line."""
+    return int(line[1 : line.index(b",")])
