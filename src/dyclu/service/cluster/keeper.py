@@ -246,6 +246,8 @@ class Keeper:
             f"{claim.tenant}/{claim.partition}",
             folder,
             self.settings.tenants[claim.tenant],
+            # The time that is left for rewards must not depend on who takes over.
+            clock=self._leases.clock,
             opens=partial(PostgresJournal.open, self._database, claim),
             new_id=lambda at: with_partition(new_id(at), claim.partition),
         )

@@ -7,6 +7,7 @@ longer if nobody takes them over. Taking over raises the partition's epoch, whic
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -77,10 +78,17 @@ class Overview:
 
 
 class Leases:
-    """The lease of one process, and the statements about ownership; used from one thread."""
+    """The lease of one process, and the statements about ownership; used from one thread.
+
+    Attributes
+    ----------
+    ahead : float
+        Seconds by which the database's clock is ahead of ours, as the last renewal found.
+    """
 
     def __init__(self, database: Database, id: str, name: str, *, lease: float) -> None:
         self._database, self._me = database, {"id": id, "name": name, "lease": lease}
+        self.ahead = 0.0
 
     def set_up(self, partitions: Mapping[str, int]) -> None:
         """Make the partitions of tenants that have none; refuse another number of them."""
@@ -136,12 +144,22 @@ class Leases:
     def renew(self, *, leaving: bool) -> bool:
         """Renew the lease; return False if this process is not registered any more."""
         with self._database.connection() as connection:
-            done = connection.execute(
+            before = time.time()
+            found = connection.execute(
                 f"UPDATE dyclu.process SET expires = {_UNTIL}, leaving = %(leaving)s "
-                "WHERE id = %(id)s",
+                f"WHERE id = %(id)s RETURNING extract(epoch FROM {_NOW})::float",
                 {**self._me, "leaving": leaving},
-            )
-            return bool(done.rowcount)
+            ).fetchone()
+            after = time.time()
+        if found is None:
+            return False
+        # The database read its clock between the two; what agrees with that is not changed.
+        self.ahead = min(max(self.ahead, found[0] - after), found[0] - before)
+        return True
+
+    def clock(self) -> float:
+        """Return the time of the database's clock, as far as the last renewal tells."""
+        return time.time() + self.ahead
 
     def overview(self) -> Overview:
         """Return what the database says now."""

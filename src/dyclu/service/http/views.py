@@ -176,7 +176,7 @@ class Window:
 
     def activity(self) -> Activity:
         """Return the activity by second and by minute."""
-        state, now = self._tenant.state, time.time()
+        state, now = self._tenant.state, self._tenant.clock()
         at = round(now * MICRO)
         return Activity(now, state.seconds.buckets(at), state.minutes.buckets(at))
 

@@ -60,6 +60,8 @@ class Tenant:
 
     Attributes
     ----------
+    clock : callable
+        Gives the time that lines get.
     stopped : str or None
         Why this tenant does not serve at all, such as a damaged journal.
     """
@@ -77,7 +79,7 @@ class Tenant:
     ) -> None:
         self.name, self.rules, self.folder = name, rules, folder
         self._opens, self._new_id = opens, new_id
-        self._clock, self._steady = clock, steady
+        self.clock, self._steady = clock, steady
         self.stopped: str | None = None
         self._opened = self._computed = self._serves = False
         self._starting: asyncio.Task[None] | None = None
@@ -105,7 +107,7 @@ class Tenant:
             built.state,
             self.files.reader,
             self.rules,
-            clock=self._clock,
+            clock=self.clock,
             steady=self._steady,
             new_id=self._new_id,
             secret=self.files.reader.facts().secret,
@@ -219,6 +221,8 @@ class Tenant:
     @property
     def shows(self) -> bool:
         """Whether reads can be answered: it serves, or shows an earlier state while it starts."""
+        if not self._opened:
+            return False
         return self.serving or (self.starting and self._start.preview is not None)
 
     def check_serving(self, *, writing: bool = True) -> None:
