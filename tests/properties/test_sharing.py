@@ -228,6 +228,45 @@ def test_nothing_is_news_right_after_it_was_published() -> None:
     assert policy.contributions("b", since=said) == ()
 
 
+def test_threshold_0_publishes_every_change_and_nothing_else() -> None:
+    """What another shard brings changes the own part by rounding, which is not news."""
+    policy, there = Atlas(DIM, noise=NOISE), Atlas(DIM, noise=NOISE)
+    teach(policy, "b", 100)
+    said = Registry(policy.contributions("b", threshold=0.0))
+    assert len(said) == len(policy.models)
+    assert policy.contributions("b", since=said, threshold=0.0) == ()
+    teach(there, "c", 100)
+    policy.absorb(there.contributions("c"), shard="b")
+    policy._inference.sharing.fold(policy._inference.tastes, policy._inference.population)
+    assert policy._inference.sharing.placed
+    assert policy.contributions("b", since=said, threshold=0.0) == ()
+    teach(policy, "b", 4, seed=1)
+    assert policy.contributions("b", since=said, threshold=0.0)
+
+
+def test_a_merger_takes_nothing_away_from_other_shards() -> None:
+    """Two models of 400 rewards merge: the determinant of the survivor grows by 8, less than 21."""
+    there, here, rng = Atlas(2, noise=NOISE), Atlas(2, noise=NOISE), np.random.default_rng(0)
+    for turn in range(800):
+        x = rng.normal(size=2)
+        there.learn(f"b{turn % 2}", x, x @ TASTES[turn % 2, :2] + NOISE * rng.normal())
+    sharing, said = here._inference.sharing, Registry(there.contributions("b", threshold=0.0))
+    here.absorb(said, shard="a")
+    here.learn("a0", np.zeros(2), 0.0)
+    before = sum(one.count for _, one in sharing.placed.values())
+    assert before == pytest.approx(800, abs=1)
+    into, other = there._inference.tastes.rows[1:].tolist()
+    there._upkeep._merge(into, other)
+    news = there.contributions("b", since=said, threshold=20.0)
+    assert [one.count > 0.0 for one in news] == [True, False]
+    for one in news:
+        here.absorb([one], shard="a")
+        here.learn("a0", np.zeros(2), 0.0)
+        assert sum(one.count for _, one in sharing.placed.values()) >= before - 1e-6
+    assert sum(one.count for one in sharing.registry) == pytest.approx(before)
+    assert there.contributions("b", since=[*said, *news]) == ()
+
+
 def test_clicks_and_real_rewards_are_not_added_up() -> None:
     """Levels of clicks are log odds: a shard of real rewards keeps them, and does not use them."""
     there, here = Atlas(DIM, rewards="binary"), Atlas(DIM, rewards="real")

@@ -239,9 +239,10 @@ class Atlas(OneByOne):
         """Return what this shard has learnt of its models, as far as it is news; changes nothing.
 
         A model is news if it is gone, or if the determinant of its information has grown, or
-        shrunk, by the factor ``1 + threshold`` through what was not published yet. Nothing of what
-        other shards have contributed is passed on, and nothing of users. This costs as much as some
-        ten rewards: ask after every few of them.
+        shrunk, by the factor ``1 + threshold`` through what was not published yet. If one is gone,
+        all that have grown are news, and come before it. Nothing of what other shards have
+        contributed is passed on, and nothing of users. This costs as much as some ten rewards: ask
+        after every few of them.
 
         Parameters
         ----------

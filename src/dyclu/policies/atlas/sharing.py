@@ -32,6 +32,9 @@ LITTLE = 0.3
 """Observations per parameter below which a shard does not publish its part of a model. Models come
 and go as long as their users have given a few rewards each."""
 
+ROUNDING = 1e-9
+"""Share of a model by which its own part may differ without news: sums of others are taken off."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
@@ -173,27 +176,33 @@ class Sharing:
         tastes: Tastes,
         population: Population,
     ) -> tuple[Contribution, ...]:
-        """Return the contributions of models that differ noticeably from their `last` ones."""
-        told, found = dict(last), []
+        """Return the contributions of models that differ noticeably from their `last` ones.
+
+        If a model is gone, what it knew may be part of any other one: all that have grown are
+        published before it is taken back, so that no receiver knows less than it did.
+        """
+        told, kept = dict(last), []
         for row in sorted(tastes.rows[1:].tolist(), key=lambda row: int(tastes.id[row])):
             before, own = told.pop(int(tastes.id[row]), None), self.own(row, tastes)
-            if own.count < LITTLE * (self.dim + 1):
-                if before is not None and before.count > 0.0:
-                    found.append(Contribution.gone(before))
-                continue
-            # The last question is the dearest: rounding may leave an own part that is no sum.
-            if self._is_news(row, own, before, threshold, tastes, population) and is_sum(
-                own.precision
-            ):
-                epoch = 0 if before is None else before.epoch + (own.count <= before.count)
-                found.append(
-                    Contribution(
-                        shard, int(tastes.id[row]), epoch, _kind(population), own.precision,
-                        own.shift, 0.0, own.count,
-                    )
-                )  # fmt: skip
-        found += [Contribution.gone(one) for one in told.values() if one.count > 0.0]
-        return tuple(found)
+            if own.count >= LITTLE * (self.dim + 1):
+                kept.append((row, own, before))
+            elif before is not None:
+                told[before.model] = before
+        gone = [Contribution.gone(one) for one in told.values() if one.count > 0.0]
+        found = [
+            Contribution(
+                shard, int(tastes.id[row]), _next_epoch(own, before), _kind(population),
+                own.precision, own.shift, 0.0, own.count,
+            )
+            for row, own, before in kept
+            if (
+                (gone and _has_grown(own, before, float(tastes.count[row])))
+                or self._is_news(row, own, before, threshold, tastes, population)
+            )
+            # The dearest question is the last: rounding may leave an own part that is no sum.
+            and is_sum(own.precision)
+        ]  # fmt: skip
+        return (*found, *gone)
 
     def _is_news(
         self,
@@ -211,6 +220,9 @@ class Sharing:
         if before is not None and before.count > 0.0 and before.kind != _kind(population):
             return True
         unsent = own.precision if before is None else own.precision - before.gram
+        noise = ROUNDING * tastes.precision[row].diagonal().max()
+        if before is not None and (np.abs(unsent) <= noise).all():
+            return False
         growth = kernels.tastes.log_growth(tastes.precision[row], population.precision, unsent)
         return not abs(growth) < math.log1p(threshold)
 
@@ -239,3 +251,12 @@ class Sharing:
 
 def _kind(population: Population) -> Kind:
     return "atlas-binary" if population.binary else "atlas-real"
+
+
+def _next_epoch(own: Sums, before: Contribution | None) -> int:
+    return 0 if before is None else before.epoch + (own.count <= before.count)
+
+
+def _has_grown(own: Sums, before: Contribution | None, total: float) -> bool:
+    """Return whether a part of a model of `total` observations has some that are not published."""
+    return before is None or own.count - before.count > ROUNDING * total
