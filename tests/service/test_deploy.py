@@ -195,7 +195,10 @@ def test_the_cluster_has_three_processes_with_names_and_addresses_of_their_own(
     for name, one in members.items():
         assert one["environment"]["DYCLU_NAME"] == name
         assert one["environment"]["DYCLU_ADVERTISE"] == f"http://{name}:{DEFAULTS.port}"
-        assert "@database/dyclu" in one["environment"]["DYCLU_STORE"]
+        # In an address a password would have to be escaped.
+        assert one["environment"]["DYCLU_STORE"] == "postgresql://dyclu@database/dyclu"
+        password = services["database"]["environment"]["POSTGRES_PASSWORD"]
+        assert one["environment"]["PGPASSWORD"] == password
     if shutil.which("kubectl") is None:
         pytest.skip("no kubectl")
     shutil.copytree(DEPLOY, tmp_path / "deploy")

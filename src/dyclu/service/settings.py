@@ -37,7 +37,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -368,6 +367,15 @@ def as_options(text: str) -> dict[str, Any]:
         ) from None
 
 
+def login_of(url: str) -> str:
+    """Return what an address has before its last @: user and password, as they are written.
+
+    >>> login_of("postgresql://ann:se/cret@db:5432/shop")
+    'ann:se/cret'
+    """
+    return url.partition("://")[2].rpartition("@")[0]
+
+
 def without_password(url: str) -> str:
     """Return the address of a database as it may be shown.
 
@@ -376,10 +384,10 @@ def without_password(url: str) -> str:
     """
     if not url:
         return ""
-    parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")
-    user = place[0].partition(":")[0]
-    return f"{parts.scheme}://{f'{user}@' if user else ''}{place[2]}{parts.path}"
+    scheme, _, rest = url.partition("://")
+    user = re.split("[:/?#]", login_of(url))[0]
+    place = re.split("[?#]", rest.rpartition("@")[2])[0]
+    return f"{scheme}://{f'{user}@' if user else ''}{place}"
 
 
 def described(told: Settings) -> list[str]:
@@ -490,6 +498,11 @@ def _check_cluster(told: Settings) -> None:
         raise OptionError(
             'store is not an address of PostgreSQL, expected "postgresql://user@host/database"; '
             "leave it out to keep the journals in files"
+        )
+    if re.search("[/?#]", login_of(told.store)):
+        raise OptionError(
+            "store has a /, ? or # before its last @, where user and password are; write %2F, %3F, "
+            "%23 (and %40 for an @ after that), or give the password in the variable PGPASSWORD"
         )
     if told.host in ("0.0.0.0", "::") and told.advertise is None:
         raise OptionError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import pytest
 from dyclu.errors import OptionError
 from dyclu.service.cluster.places import partition_of, told_by
 from dyclu.service.http.routing import KEY, PARTITION
-from dyclu.service.settings import described
+from dyclu.service.settings import described, without_password
 from tests.service.postgres import Postgres
 from tests.service.running import ARMS, Running, running, told, wait_until
 
@@ -94,7 +95,9 @@ def _refusals(a: Running, b: Running) -> None:
     assert (answer.status_code, answer.json()["error"]["field"]) == (409, "decision_id")
     id = a.decide("ana").json()["decision_id"]
     assert a.decide(apart[0], decision_id=id).status_code == 422
-    assert a.reward("unheard-of", 1.0).status_code == 404
+    for unknown in ("unheard-of", "%00", "%ED%A0%80", "a%0A", "x" * 129):
+        path = f"/v1/decisions/{unknown}/reward"
+        assert {one.http.post(path, json={"value": 1.0}).status_code for one in (a, b)} == {404}
     assert a.http.get("/v1/policy?partition=2").status_code == 422
     assert a.http.get("/v1/policy?partition=1").json()["tenant"] == "default/1"
     assert a.http.get("/v1/cluster", headers={KEY: "guessed"}).status_code == 200
@@ -150,3 +153,19 @@ def test_settings_of_a_cluster_are_checked_and_hide_the_password(tmp_path: Path)
 
 
 KEYS = [{"digest": "sha256:" + 64 * "1", "role": "read-write"}]
+
+
+def test_a_password_that_is_not_escaped_is_refused_and_not_shown(tmp_path: Path) -> None:
+    for password in ("aB3/xyz+Q", "aB3?xyz", "aB3#xyz", "a@b/xyz"):
+        store = f"postgresql://dyclu:{password}@localhost/dyclu"
+        with pytest.raises(OptionError, match="PGPASSWORD") as refused:
+            told(tmp_path, store=store)
+        shown = without_password(store)
+        assert shown.startswith("postgresql://dyclu@")
+        assert not {"aB3", "xyz"} & set(re.split(r"\W", f"{refused.value!r} {shown}"))
+    for store in (
+        "postgresql://dyclu:aB3%2Fxyz@h1:1,h2:2/dyclu?sslmode=require",
+        "postgresql:///d",
+    ):
+        assert "aB3" not in "".join(described(told(tmp_path, store=store)))
+    assert without_password("postgresql://h/d?password=aB3@xyz") == "postgresql://h@xyz"

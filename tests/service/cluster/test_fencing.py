@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -295,9 +294,54 @@ def test_the_number_of_partitions_cannot_change(store: str) -> None:
         made.set_up({"shop": 3})
 
 
-def test_no_password_is_told(store: str) -> None:
+def test_no_password_is_told(store: str, caplog: pytest.LogCaptureFixture) -> None:
     missing = store.rpartition(":")[0] + ":1/postgres"
-    with pytest.raises(FileError, match="does not do what is asked") as told:
-        database(missing).begin()
-    assert "not-shown" not in str(told.value)
-    assert "not-shown" not in json.dumps(repr(told.value))
+    refused = "does not answer"
+    for url, why in (
+        (missing, refused),
+        ("postgresql://dyclu@127.0.0.1:1/d?password=not-shown", refused),
+        ("postgresql://dyclu@127.0.0.1:1/d?password=not-shown%zz", "cannot be read"),
+        ("postgresql://dyclu@127.0.0.1:1/d?password=a&not-shown", "cannot be read"),
+        ("postgresql://dyclu:not-shown%zz@127.0.0.1:1/d", "cannot be read"),
+    ):
+        with pytest.raises(FileError, match=why) as told:
+            database(url).begin()
+        assert "127.0.0.1:1/" in str(told.value)
+        assert "not-shown" not in repr(told.value) + caplog.text
+
+
+def test_an_error_that_callers_may_see_does_not_tell_where_the_database_is(
+    store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = store.rpartition(":")[2].partition("/")[0]
+    used = database(store)
+    with pytest.raises(StoreError) as told, used.connection() as connection:
+        connection.execute("SELECT 1 / 0")
+    assert str(told.value) == "the database refuses a statement; the log says why"
+    away = database(store.replace(port, "1"))
+    for _ in range(2):
+        with pytest.raises(StoreError) as told, away.connection():
+            pass
+        assert str(told.value) == "the database does not answer"
+    assert [one.message.count("127.0.0.1") > 0 for one in caplog.records] == [True, True]
+    assert "division by zero" in caplog.text
+
+
+def test_only_a_broken_connection_closes_the_idle_ones(store: str) -> None:
+    used = database(store)
+    for statement, closed in (
+        ("SELECT 1 / 0", False),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", True),
+    ):
+        with used.connection() as first:
+            with used.connection() as idle:
+                pass
+            with used.connection() as same:
+                assert same is idle
+            with used.connection(), used.connection() as other:
+                pass
+        assert not other.closed
+        with pytest.raises(StoreError), used.connection() as connection:
+            connection.execute(statement)
+        left = [one for one in (first, idle, other) if one is not connection]
+        assert {one.closed for one in left} == {closed}

@@ -1,22 +1,25 @@
 """`Database`: connections to PostgreSQL, and the one check that fences off former owners.
 
-Passwords appear neither in messages nor in the log: errors of the driver are told in our own words,
-with the password blotted out.
+Errors are told in our own words: callers may see them. What the driver says, and where the database
+is, goes to the log, with the password blotted out.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from dyclu.errors import FileError, MissingExtra
 from dyclu.service.disk.journal import StoreError
 from dyclu.service.disk.postgres.schema import check_guarantees, make_tables
-from dyclu.service.settings import without_password
+from dyclu.service.settings import login_of, without_password
+
+LOG = logging.getLogger("dyclu.service")
 
 CONNECT = 5
 """Seconds for which a connection is waited for."""
@@ -83,6 +86,7 @@ class Database:
         self.shown = without_password(url)
         self._url, self._driver = url, driver()
         self._secrets = _secrets(url)
+        self._told = ""
         self._idle: list[Any] = []
         self._slots = threading.BoundedSemaphore(most)
 
@@ -93,27 +97,35 @@ class Database:
                 check_guarantees(connection)
                 make_tables(connection)
         except StoreError as error:
-            raise FileError(f"{error}; start the database, or correct store") from None
+            told = self._told or error
+            raise FileError(f"{told}; start the database, or correct store") from None
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
         """Yield a connection; each statement on it is a transaction, unless one is begun.
 
-        If it raises, all idle connections are closed too: the database may have been restarted.
+        If it breaks, all idle connections are closed too: the database may have been restarted.
         """
+        broken = (self._driver.OperationalError, self._driver.InterfaceError)
         if not self._slots.acquire(timeout=SILENT):
-            raise StoreError(f"all connections to {self.shown} have been busy for {SILENT} s")
+            raise StoreError(f"all connections to the database have been busy for {SILENT} s")
         try:
             connection = self._connection()
             try:
                 yield connection
-            except BaseException:
+            except BaseException as error:
                 connection.close()
-                self.close()
+                if isinstance(error, broken):
+                    self.close()
                 raise
             self._idle.append(connection)
+            self._told = ""
+        except broken as error:
+            self._tell(f"does not answer ({self._said(error)})")
+            raise StoreError("the database does not answer") from None
         except self._driver.Error as error:
-            raise StoreError(self._told(error)) from None
+            self._tell(f"refuses a statement ({self._said(error)})")
+            raise StoreError("the database refuses a statement; the log says why") from None
         finally:
             self._slots.release()
 
@@ -144,16 +156,21 @@ class Database:
             return self._idle.pop()
         except IndexError:
             pass
-        connection = self._driver.connect(
-            self._url,
-            autocommit=True,
-            connect_timeout=CONNECT,
-            keepalives_idle=SILENT // 2,
-            keepalives_interval=SILENT // 4,
-            keepalives_count=2,
-            tcp_user_timeout=1000 * SILENT,
-            application_name="dyclu",
-        )
+        try:
+            connection = self._driver.connect(
+                self._url,
+                autocommit=True,
+                connect_timeout=CONNECT,
+                keepalives_idle=SILENT // 2,
+                keepalives_interval=SILENT // 4,
+                keepalives_count=2,
+                tcp_user_timeout=1000 * SILENT,
+                application_name="dyclu",
+            )
+        except self._driver.ProgrammingError:
+            # What it says may be a part of the password.
+            self._tell("has an address that cannot be read: write % as %25, & as %26, = as %3D")
+            raise StoreError("the address of the database cannot be read") from None
         connection.isolation_level = self._driver.IsolationLevel.READ_COMMITTED
         # A statement that is cancelled while it waits for a standby would look committed.
         connection.execute(
@@ -161,12 +178,19 @@ class Database:
         )
         return connection
 
-    def _told(self, error: Exception) -> str:
+    def _tell(self, trouble: str) -> None:
+        """Log what is wrong with the database; once, until it works again."""
+        told = f"the database {self.shown} {trouble}"
+        if told != self._told:
+            LOG.error("%s", told)
+        self._told = told
+
+    def _said(self, error: Exception) -> str:
         """Return the first line of an error, without passwords."""
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
         for secret in self._secrets:
             said = said.replace(secret, "…")
-        return f"the database {self.shown} does not do what is asked ({said})"
+        return said
 
     def close(self) -> None:
         """Close the connections that are idle."""
@@ -178,6 +202,10 @@ class Database:
 
 
 def _secrets(url: str) -> list[str]:
-    """Return the password in an address, as it is written and as it is meant."""
-    password = urlsplit(url).netloc.rpartition("@")[0].partition(":")[2]
-    return [one for one in {password, unquote(password)} if one]
+    """Return the passwords in an address, as they are written and as they are meant."""
+    found = [login_of(url).partition(":")[2]]
+    for parameter in url.partition("?")[2].split("&"):
+        name, _, value = parameter.partition("=")
+        if unquote(name) in ("password", "sslpassword"):
+            found.append(value)
+    return [one for one in {*found, *map(unquote, found)} if one]

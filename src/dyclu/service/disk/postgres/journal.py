@@ -229,7 +229,7 @@ class PostgresJournal(Journal):
         epoch: int | None = None,
         archived: tuple[int, int] | None = None,
     ) -> bool:
-        """Let the stored base stand for the lines up to `line`; return whether it does."""
+        """Note that the stored base replaces the lines up to `line`; return whether it does."""
         with self._change() as execute:
             if done := self._copy.put_in_force(generation, line, epoch=epoch, archived=archived):
                 execute(_NOTE, name="base", value=str(line))
@@ -279,7 +279,7 @@ class PostgresJournal(Journal):
         self._copy.tidy()
 
     def reopen(self) -> None:
-        """Take up writing; first let the copy have what the database has."""
+        """Begin to write again; first copy what the database has and the copy has not."""
         with self._database.owned(self.claim) as connection:
             self._copy.reopen()
             with closing(JournalReader(self.path)) as reader:

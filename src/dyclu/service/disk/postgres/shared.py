@@ -57,9 +57,9 @@ def put(connection: Any, claim: Claim, file: str, part: int, content: bytes) -> 
 
 
 def put_in_force(connection: Any, claim: Claim, stem: str) -> bool:
-    """Let the next owner begin with this snapshot; return whether it does.
+    """Note that the next owner begins with this snapshot; return whether that was noted.
 
-    It does not if somebody was erased since the snapshot was made: then its parts are deleted.
+    It is not if somebody was erased since the snapshot was made: then its parts are deleted.
     """
     (epoch,) = connection.execute(_VALUE, {**claim.named, "name": "epoch"}).fetchone()
     current = int(stem.partition("-")[0]) == int(epoch)
