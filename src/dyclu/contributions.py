@@ -2,8 +2,12 @@
 
 A *shard* is a policy that learns from some of the users. It publishes contributions, and absorbs
 those of other shards (`docs/theory.md`, section 11). A contribution is cumulative: it replaces what
-the same shard has said of the same model before. So it does no harm if contributions arrive late,
-out of order, twice or never. A `Registry` keeps the newest contribution of every model.
+the same shard has said of the same model before. So contributions may arrive late, out of order or
+twice, and may be lost if a newer one of the same model arrives. The newest of each model must
+arrive in the end: if the news that a model is gone is lost, its observations are counted twice,
+there and in the model that holds them now. A `Registry` keeps the newest contribution of every
+model. Where messages can be lost, a shard sends all of the registry of what it has published again,
+from time to time.
 """
 
 from __future__ import annotations
@@ -37,6 +41,12 @@ MOST_FEATURES = 10_000
 
 NEGATIVE = 1e-6
 """Share of its largest diagonal entry by which a gram may be indefinite, by rounding."""
+
+OUTSIDE = 0.9
+"""Share of what a moment explains that may lie where the gram has no more than rounding."""
+
+SLACK = 1e-6
+"""Share by which rewards that are explained may exceed all rewards, by rounding."""
 
 _MAGIC = b"dyclu-contribution 1\n"
 _HEAD = struct.Struct("<BBqqIdd")
@@ -95,7 +105,7 @@ class Contribution:
             own = as_floats(getattr(self, name), name)
             own.flags.writeable = False
             _set(self, name, own)
-        _check_sums(self.gram, self.moment)
+        _check_sums(self)
 
     @classmethod
     def gone(cls, last: Contribution) -> Contribution:
@@ -262,16 +272,27 @@ def as_registry(since: Registry | Iterable[Contribution]) -> Registry:
     return since if isinstance(since, Registry) else Registry(since)
 
 
-def is_sum(gram: FloatArray) -> bool:
-    """Return whether a matrix can be a sum of squares, up to rounding."""
+def is_sum(gram: FloatArray, moment: FloatArray, count: float, energy: float | None = None) -> bool:
+    """Return whether there can be observations with these sums, up to rounding.
+
+    The gram must be a sum of squares, and the moment in its range. If the `energy` is known, what
+    the gram and the moment explain, ``momentᵀ gram⁺ moment``, must not exceed it. If not, the sums
+    are in units of the noise, and the energy is about `count` at least.
+    """
     top = float(gram.diagonal().max(initial=0.0))
     if top <= 0.0:
-        return not gram.any()
+        return not (gram.any() or moment.any())
     try:
-        np.linalg.cholesky(gram / top + NEGATIVE * np.eye(len(gram)))
+        factor = np.linalg.cholesky(gram / top + NEGATIVE * np.eye(len(gram)))
     except np.linalg.LinAlgError:
         return False
-    return True
+    half = np.linalg.solve(factor, moment)
+    explained = float(half @ half)
+    if energy is not None:
+        return explained <= top * energy * (1.0 + SLACK)
+    # All of the moment where there are no observations, next to nothing of it elsewhere.
+    rest = NEGATIVE * np.linalg.solve(factor.T, half)
+    return float(rest @ rest) <= NEGATIVE * (OUTSIDE * explained + top * count)
 
 
 def as_shard(shard: Any) -> str:
@@ -294,17 +315,18 @@ def _as_amount(value: Any, name: str) -> float:
     return number
 
 
-def _check_sums(gram: FloatArray, moment: FloatArray) -> None:
-    p = moment.size
+def _check_sums(one: Contribution) -> None:
+    gram, moment, p = one.gram, one.moment, one.moment.size
     if moment.ndim != 1 or gram.shape != (p, p) or not 0 < p <= MOST_FEATURES:
         raise ShapeError(
             f"gram and moment have shapes {gram.shape} and {moment.shape}, expected (p, p) and "
             "(p,); pass the sums of one model"
         )
-    if not np.array_equal(gram, gram.T) or not is_sum(gram):
+    energy = one.energy if one.kind == "linucb" else None
+    if not np.array_equal(gram, gram.T) or not is_sum(gram, moment, one.count, energy):
         raise NumberError(
-            "the gram is not symmetric, or has a negative eigenvalue, expected a sum of squares; "
-            "drop the contribution"
+            "gram, moment and energy are not those of any observations, expected Σ w zzᵀ, Σ w zy "
+            "and Σ w y²; drop the contribution"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,37 @@ def test_any_subset_in_any_order_and_then_all_gives_the_same_state(
     for policy in policies:
         policy.absorb(some, shard="a")
     assert state(policies[0], folder) == state(policies[1], folder)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_whatever_was_lost_the_registry_of_what_was_published_makes_up_for_it(
+    exchange: tuple[str, list[Contribution]],
+    tmp_path_factory: pytest.TempPathFactory,
+    data: st.DataObject,
+) -> None:
+    kind, every = exchange
+    folder, policies = tmp_path_factory.mktemp("states"), (make(kind), make(kind))
+    policies[0].absorb(every, shard="a")
+    policies[1].absorb(data.draw(st.lists(st.sampled_from(every))), shard="a")
+    policies[1].absorb(Registry(every), shard="a")
+    for policy in policies:
+        teach(policy, "a", 4)
+    assert state(policies[0], folder) == state(policies[1], folder)
+
+
+def test_a_lost_message_that_a_model_is_gone_counts_twice_until_it_is_sent_again() -> None:
+    """Two models merge; the sum of both arrives, and the news that one of them is gone does not."""
+    left, right = (
+        Contribution("b", model, 0, "atlas-real", 50 * np.eye(DIM + 1), np.ones(DIM + 1), 0.0, 50)
+        for model in range(2)
+    )
+    both = replace(left, gram=left.gram + right.gram, moment=2 * left.moment, count=100)
+    said, here = Registry([left, right, both, Contribution.gone(right)]), Atlas(DIM, noise=NOISE)
+    here.absorb([left, right, both], shard="a")
+    assert sum(one.count for one in here._inference.sharing.registry) == 150
+    assert here.absorb(said, shard="a") == 1
+    assert sum(one.count for one in here._inference.sharing.registry) == 100
 
 
 def test_a_saved_policy_with_pending_contributions_continues_bit_for_bit(

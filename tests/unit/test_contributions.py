@@ -49,7 +49,7 @@ def test_a_newer_epoch_replaces_a_larger_count() -> None:
 @pytest.mark.parametrize("p", [1, 2, 26])
 def test_bytes_hold_the_contribution_bit_for_bit(p: int) -> None:
     half = np.random.default_rng(p).normal(size=(p, p))
-    one = Contribution("a.b-1", 7, 3, "linucb", half @ half.T, half[0], 1e-300, 1 / 3)
+    one = Contribution("a.b-1", 7, 3, "linucb", half @ half.T, half[:, 0], 1 + 1e-15, 1 / 3)
     back = Contribution.from_bytes(one.to_bytes())
     assert back == one
     assert back.gram.tobytes() == one.gram.tobytes()
@@ -99,6 +99,10 @@ def test_a_header_that_promises_more_than_there_is_is_refused() -> None:
         (NumberError, {"gram": np.array([[1.0, 2.0], [2.0, 1.0]])}),
         (NumberError, {"gram": np.array([[1.0, 0.5], [0.0, 1.0]])}),
         (NumberError, {"moment": np.array([np.inf, 0.0])}),
+        (NumberError, {"gram": np.zeros((2, 2)), "moment": np.array([1e30, 0.0])}),
+        (NumberError, {"gram": np.diag([1.0, 0.0])}),
+        (NumberError, {"gram": np.diag([1.0, 0.0]), "moment": np.array([0.0, 1e39])}),
+        (NumberError, {"kind": "linucb", "energy": 0.5}),
         (ShapeError, {"moment": np.ones(3)}),
     ],
 )
@@ -109,11 +113,34 @@ def test_sums_that_no_shard_can_have_are_refused(
         replace(contribution(), **options)  # type: ignore[arg-type]
 
 
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 12),
+    st.integers(1, 6),
+    st.floats(-9, 9),
+    st.booleans(),
+)
+def test_sums_that_a_shard_can_have_are_accepted(
+    seed: int, rows: int, p: int, size: float, exact: bool
+) -> None:
+    """Few rows, equal rows, columns of very different size, rewards with and without noise."""
+    rng = np.random.default_rng(seed)
+    scale, weights = 10.0 ** rng.uniform(-3, 0, p), 10.0 ** rng.uniform(-1, 1, rows)
+    Z = rng.normal(size=(rows, p))[rng.integers(0, rows, rows)] * scale
+    y = 10.0**size * (Z @ rng.normal(size=p) if exact else rng.normal(size=rows))
+    gram, moment = (Z.T * weights) @ Z, Z.T @ (weights * y)
+    gram = 0.5 * (gram + gram.T)
+    energy = float(weights @ y**2)
+    Contribution("a", 0, 0, "linucb", gram, moment, energy, rows)
+    if exact or size <= 0.0:  # in units of the noise, as Atlas keeps them
+        Contribution("a", 0, 0, "atlas-real", gram, moment, 0.0, rows)
+
+
 @pytest.mark.parametrize(
     ("error", "wrong"),
     [
         (KindError, b"bytes"),
-        (SharingError, Contribution("b", 0, 0, "linucb", SUMS, np.ones(2), 0.0, 1.0)),
+        (SharingError, Contribution("b", 0, 0, "linucb", SUMS, np.ones(2), 1.0, 1.0)),
         (ShapeError, Contribution("b", 0, 0, "atlas-real", [[1.0]], [1.0], 0.0, 1.0)),  # type: ignore[arg-type]
     ],
 )

@@ -263,7 +263,7 @@ class Atlas(OneByOne):
 
         They count from the next reward on: each becomes part of the model that explains it, or a
         new model. A newer contribution replaces an older one of the same model. Contributions may
-        arrive in any order, and more than once.
+        arrive in any order, and more than once; the newest of each model must arrive in the end.
 
         Parameters
         ----------

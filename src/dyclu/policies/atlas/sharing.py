@@ -200,7 +200,7 @@ class Sharing:
                 or self._is_news(row, own, before, threshold, tastes, population)
             )
             # The dearest question is the last: rounding may leave an own part that is no sum.
-            and is_sum(own.precision)
+            and is_sum(own.precision, own.shift, own.count)
         ]  # fmt: skip
         return (*found, *gone)
 

@@ -31,7 +31,8 @@ class Network:
         Mean number of rounds, of all users, that a message takes. Each takes a random number from
         0 to twice as many, so that messages overtake each other.
     lost, twice : float
-        Probability that a message never arrives, and that it arrives twice.
+        Probability that a message never arrives, and that it arrives twice. What is lost is not
+        sent again; the next contribution of the same model replaces it.
     every : int
         Rewards of a shard between two times that it asks whether it has news.
     silent : bool
