@@ -57,7 +57,7 @@ export class Client {
 
   /** Send the reward of a decision, or of one of its slots. It is counted once. */
   reward(decisionId: string, value: number, options: RewardOptions = {}): Promise<Rewarded> {
-    const body = { reward_id: newId(), value, ...options };
+    const body = { value, ...options, reward_id: options.reward_id ?? newId() };
     return this.#ask<Rewarded>({ method: "POST", path: rewardPath(decisionId), body });
   }
 
@@ -67,15 +67,15 @@ export class Client {
     values: Record<number, number>,
     options: { reward_id?: string } = {},
   ): Promise<Rewarded> {
-    const body = { reward_id: newId(), values, ...options };
+    const body = { values, ...options, reward_id: options.reward_id ?? newId() };
     return this.#ask<Rewarded>({ method: "POST", path: rewardPath(decisionId), body });
   }
 
   /** Send several rewards. Each is answered separately: `status` is rewarded or refused. */
   rewardMany(rewards: Iterable<Reward>): Promise<(Rewarded | Failed)[]> {
     return this.#batches("/v1/rewards:batch", "rewards", rewards, (one) => ({
-      reward_id: newId(),
       ...one,
+      reward_id: one.reward_id ?? newId(),
     }));
   }
 
@@ -96,8 +96,8 @@ export class Client {
   /** Send observations, in batches. Of a batch with an invalid row nothing is learnt. */
   observeMany(rows: Iterable<Observation>): Promise<(Observed | Failed)[]> {
     return this.#batches("/v1/observations", "observations", rows, (one) => ({
-      event_id: newId(),
       ...one,
+      event_id: one.event_id ?? newId(),
     }));
   }
 
@@ -173,7 +173,7 @@ function decisionBody({ user, arms, ...options }: DecideRow): unknown {
   const rows = entries.map(([id, arm]: [string, Arm]) =>
     isVector(arm) ? { id, features: arm } : { ...arm, id },
   );
-  return { decision_id: newId(), user, arms: rows, ...options };
+  return { user, arms: rows, ...options, decision_id: options.decision_id ?? newId() };
 }
 
 function isVector(arm: Arm): arm is readonly number[] {

@@ -86,21 +86,32 @@ function reasonOf(error: unknown): string {
 
 function isTemporary(request: Request, result: { status: number; ok: boolean; text: string }) {
   if (!(request.batch && result.ok)) return TEMPORARY.has(result.status);
-  const { results } = JSON.parse(result.text) as { results: { http?: number }[] };
-  return results.some((one) => one.http !== undefined && TEMPORARY.has(one.http));
+  return resultsOf(result).some((one) => one.http !== undefined && TEMPORARY.has(one.http));
+}
+
+/** The results of a batch; an answer without them is not the service's. */
+function resultsOf({ status, text }: { status: number; text: string }): { http?: number }[] {
+  const found = parsed(status, text) as { results?: unknown } | null;
+  const results = found?.results;
+  if (Array.isArray(results) && results.every((one) => typeof one === "object" && one !== null)) {
+    return results;
+  }
+  throw new ServiceError(`no results in the answer: ${text.slice(0, 200)}`, { status });
 }
 
 function answer(request: Request, result: Exclude<Result, { reason: string }>, repeated: boolean) {
   if (repeated && request.ifGone !== undefined && result.status === NOT_FOUND) return request.ifGone;
-  let found: unknown;
-  try {
-    found = JSON.parse(result.text);
-  } catch {
-    const message = result.text.slice(0, 200) || `status ${result.status} without a JSON answer`;
-    throw new ServiceError(message, { status: result.status });
-  }
+  const found = parsed(result.status, result.text);
   if (!result.ok) throw refusal(result.status, (found as { error?: unknown } | null)?.error);
   return found;
+}
+
+function parsed(status: number, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new ServiceError(text.slice(0, 200) || `status ${status} without a JSON answer`, { status });
+  }
 }
 
 /** Milliseconds to wait: longer each time, partly random, at least Retry-After. */

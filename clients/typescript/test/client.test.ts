@@ -153,3 +153,51 @@ test("a proxy's answer that is not JSON becomes an error with its text", async (
     },
   );
 });
+
+test("an id that is given as undefined or null is made, so that requests can be repeated", async () => {
+  const bodies: Record<string, unknown>[] = [];
+  await faulty(
+    (request, response) => {
+      let body = "";
+      request.on("data", (part) => (body += part));
+      request.on("end", () => {
+        const { decisions, rewards, observations, ...one } = JSON.parse(body);
+        bodies.push(...(decisions ?? rewards ?? observations ?? [one]));
+        response.writeHead(200, { "Content-Type": "application/json" });
+        response.end(JSON.stringify({ results: [] }));
+      });
+    },
+    async (url) => {
+      const own = new Client(url);
+      const none = undefined as unknown as string; // as plain JavaScript passes it
+      await own.decide("ana", ARMS, { decision_id: none });
+      await own.decideMany([{ user: "ana", arms: ARMS, decision_id: none }]);
+      await own.reward("d", 1, { reward_id: none });
+      await own.rewardSlots("d", { 1: 1 }, { reward_id: none });
+      await own.rewardMany([{ decision_id: "d", value: 1, reward_id: null as unknown as string }]);
+      await own.observeMany([{ user: "ana", features: [1, 0], reward: 1, event_id: none }]);
+      await own.reward("d", 1, { reward_id: "mine" });
+    },
+  );
+  const ids = bodies.map((one) => one.event_id ?? one.reward_id ?? one.decision_id);
+  assert.equal(new Set(ids).size, 7);
+  assert.equal(bodies[4]!.decision_id, "d");
+  assert.ok(ids.slice(0, 6).every((id) => /^[0-9a-f]{32}$/.test(String(id))));
+  assert.equal(ids[6], "mine");
+});
+
+test("a 200 that is not JSON, or no results of a batch, is an error of the service", async () => {
+  for (const text of ["<h1>please log in</h1>", "null", "{}", '{"results": [null]}']) {
+    await faulty(
+      (_, response) => void response.writeHead(200).end(text),
+      async (url) => {
+        const rows = [{ decision_id: "d", value: 1 }];
+        await assert.rejects(new Client(url).rewardMany(rows), (error) => {
+          assert.ok(error instanceof ServiceError, String(error));
+          assert.equal(error.status, 200);
+          return true;
+        });
+      },
+    );
+  }
+});
