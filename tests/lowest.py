@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
-EXTRAS = ("archive", "cli", "client", "data", "otel", "plots", "service", "sweep")
+EXTRAS = ("archive", "cli", "client", "cluster", "data", "otel", "plots", "service", "sweep")
 """What users install; tools of developers are not bounded from below by their users."""
 
 
@@ -27,7 +27,7 @@ def lowest() -> Iterator[str]:
     for extra in EXTRAS:
         needs += project["optional-dependencies"][extra]
     for need in needs:
-        if found := re.match(r"([\w-]+)>=([\d.]+)", need):
+        if found := re.match(r"([\w-]+)(?:\[[\w,-]+\])?>=([\d.]+)", need):
             yield f"{found[1]}=={found[2]}"
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,12 @@ def test_the_readme_cites_the_version_and_the_paper() -> None:
 
 def test_every_direct_dependency_has_a_lowest_version() -> None:
     named = [one.partition("==")[0] for one in lowest()]
-    assert {"numba", "numpy", "scipy", "granian", "typer"} <= {*named}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    users = re.findall(r"[\w-]+", extras["all"][0])[1:]
+    needs = [*project["dependencies"], *(need for extra in users for need in extras[extra])]
+    wanted = {re.match(r"[\w-]+", need)[0] for need in needs} - {"dyclu"}  # type: ignore[index]
+    assert {*named} == wanted
     assert len(named) == len({*named})
 
 
@@ -56,6 +62,14 @@ def test_workflows_name_tests_and_targets_that_exist() -> None:
     targets = set(re.findall(r"\bmake ([\w-]+)", text))
     makefile = (ROOT / "Makefile").read_text()
     assert [name for name in targets if f"\n{name}:" not in makefile] == []
+
+
+def test_nothing_is_published_before_the_tests_have_passed() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    assert set(jobs["publish"]["needs"]) == {"build", "test"}
+    assert jobs["test"]["uses"] == "./.github/workflows/test.yml"
+    called = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
+    assert "workflow_call" in called[True]  # YAML reads the key `on` as true
 
 
 @pytest.mark.long
