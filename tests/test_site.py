@@ -36,6 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.long
 def test_no_page_loads_anything_from_another_host(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 60
@@ -46,6 +47,7 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
         assert [url for url in loaded if "//" in url] == [], page
 
 
+@pytest.mark.long
 def test_the_search_index_has_words_of_written_and_of_made_pages(site: Path) -> None:
     text = (site / "search" / "search_index.js").read_text()
     index = json.loads(text.removeprefix("var __index = "))

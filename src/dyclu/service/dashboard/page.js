@@ -322,7 +322,7 @@ function showTastes(map) {
   $("taste-note").textContent = "Beyond the average: what a model weighs more, or less, than the average of the models, as far as it is sure." +
     (view.named ? "" : " Features have no names: x0 is the first number of a vector.");
   const unclear = (one) => (one.users ? "not told apart from the average yet" : "nobody follows it for certain yet");
-  const rows = told.map((one) => [one.id, toldUsers(one), one.mean_reward ?? null, list(one.likes), list(one.dislikes), words(one) ? "" : unclear(one)]);
+  const rows = told.map((one) => [one.id, toldUsers(one), one.mean_reward ?? null, list(one.likes ?? []), list(one.dislikes ?? []), words(one) ? "" : unclear(one)]);
   // Drawn only if they differ, so that a selection of the text stays.
   const said = JSON.stringify(rows);
   if ($("tastes").dataset.said === said) return;
