@@ -12,7 +12,7 @@ from benchmarks.picture import curves, growth
 from benchmarks.results import Effort, Results
 from benchmarks.tables import as_json, figures, sections, targets
 from dyclu.errors import MissingExtra
-from dyclu.sim.reports.drawing import write_png
+from dyclu.plots.drawing import write_png
 from dyclu.sim.reports.terminal import print_table
 from dyclu.storage import check_writable, replace_file
 

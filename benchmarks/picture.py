@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.results import Row
-from dyclu.sim.reports.drawing import LINES, arrange, canvas, drawing
+from dyclu.plots.drawing import LINES, arrange, canvas, drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

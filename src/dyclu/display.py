@@ -1,9 +1,11 @@
-"""Small HTML tables, by which notebooks show policies, decisions and comparisons."""
+"""What notebooks show of policies, decisions and comparisons: small HTML tables, and pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from html import escape
+from importlib import import_module
+from typing import Any
 
 
 def html_table(title: str, rows: Iterable[Sequence[object]], *, note: str = "") -> str:
@@ -26,3 +28,12 @@ def _text(value: object) -> str:
     if value is None:
         return "–"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def plotted(policy: object, user: Hashable, names: Sequence[str] | None) -> Any:
+    """Return the picture of a policy, drawn by `dyclu.plots`.
+
+    That room is above this one and needs matplotlib, so it is imported by its name when a picture
+    is wanted, and never otherwise.
+    """
+    return import_module("dyclu.plots").plot(policy, user, names=names)

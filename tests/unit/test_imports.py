@@ -14,7 +14,7 @@ import dyclu
 
 SOURCE = Path(dyclu.__file__).parent
 
-EDGES = {"cli.py", "client", "data", "service", "sim"}
+EDGES = {"cli.py", "client", "data", "plots", "service", "sim"}
 """Files and folders that may import packages beside numpy and scipy."""
 
 FILES = sorted(
@@ -27,6 +27,7 @@ NOT_LOADED = (
     "dyclu.client",
     "dyclu.data",
     "dyclu.evaluate",
+    "dyclu.plots",
     "dyclu.service",
     "dyclu.sim",
     "dyclu.cli",

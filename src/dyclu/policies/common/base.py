@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from inspect import signature
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dyclu.core.noise import Noise
-from dyclu.display import html_table
+from dyclu.display import html_table, plotted
 from dyclu.errors import KindError, OlderFile, OptionError, ShapeError
 from dyclu.policies.common.batches import Decisions, Outcomes
 from dyclu.policies.common.plain import WithoutChecks
@@ -220,6 +220,14 @@ class PolicyBase(WithoutChecks, ABC):
         ]
         title = type(self).__name__
         return html_table(title, [*self._options().items(), *learnt], note=" ".join(self.warnings))
+
+    def plot(self, user: Hashable = None, *, names: Sequence[str] | None = None) -> Any:
+        """Draw the models, or what is known about one user; needs matplotlib (extra `plots`).
+
+        `names` are the features' names. Returns a `matplotlib.figure.Figure`: see
+        `dyclu.plots.plot`. A policy that forms no groups of users raises `KindError`.
+        """
+        return plotted(self, user, names)
 
     def _options(self) -> dict[str, Any]:
         kept = vars(self) | {"noise": self._known and self._known.deviation}

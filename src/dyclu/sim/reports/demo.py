@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dyclu.plots.drawing import BANDS, INK, LINES, arrange, canvas, draw_band, drawing
 from dyclu.sim.reports.document import NOTHING, Document, Picture, Table
-from dyclu.sim.reports.drawing import INK, LINES, arrange, canvas, drawing
 from dyclu.sim.reports.page import html
 from dyclu.sim.runs.measures import Summary, regret
 from dyclu.sim.runs.play import Run
@@ -44,14 +44,6 @@ Above: the regret, which is what the choices gave away against always knowing th
 of the users with several changes, the one whose alarms come closest to them in number; when their \
 taste changed, which rewards contradicted what was known of them (surprises), and when the policy \
 concluded that they had changed (alarms)."""
-
-BANDS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#dddddd")
-"""Paul Tol's light colours: distinct for colour-blind readers, and legible under dark text."""
-
-ON_BAND = "#000000"
-
-ROOM_FOR_A_NAME = 0.12
-"""Least share of the time axis of a period whose name is written in it."""
 
 ALARMS, SURPRISES, TRUTH = range(3)
 """Rows of the timeline, from the bottom."""
@@ -189,10 +181,7 @@ def _draw_truth(axes: Axes, truth: Ids, changes: Ids) -> None:
     for start, end in zip(starts, ends, strict=True):
         parameter = int(truth[start])
         colour = colours.setdefault(parameter, BANDS[len(colours) % len(BANDS)])
-        axes.barh(TRUTH, end - start, left=start, height=0.8, color=colour)
-        if end - start >= ROOM_FOR_A_NAME * len(truth):
-            at = ((start + end) / 2, TRUTH)
-            axes.annotate(f"taste {parameter}", at, ha="center", va="center", color=ON_BAND)
+        draw_band(axes, TRUTH, (start, end), colour, f"taste {parameter}", within=len(truth))
 
 
 def _once(label: str, i: int) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dyclu.evaluate import Comparison, Estimate, Evaluation, Interval, Replayed
 from dyclu.evaluate.estimators import METHODS
+from dyclu.plots.drawing import INK, LINES, arrange, canvas, drawing
 from dyclu.sim.reports.document import NOTHING, Document, Picture, Table
-from dyclu.sim.reports.drawing import INK, LINES, arrange, canvas, drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dyclu.sim.reports.drawing import LINES, arrange, canvas, drawing
+from dyclu.plots.drawing import LINES, arrange, canvas, drawing
 from dyclu.sim.reports.spread import Spread, by_setting, grouped, policies_of, regrets
 from dyclu.sim.runs.results import Result, checkpoints
 from dyclu.sim.runs.stream.contestants import CONSTANT

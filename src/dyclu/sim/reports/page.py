@@ -7,8 +7,8 @@ from html import escape
 from pathlib import Path
 from string import Template
 
+from dyclu.plots.drawing import inline_svg, write_png
 from dyclu.sim.reports.document import Document, Picture, Table, one_line
-from dyclu.sim.reports.drawing import inline_svg, write_png
 from dyclu.storage import replace_file
 
 

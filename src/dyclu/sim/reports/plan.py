@@ -12,8 +12,8 @@ import numpy as np
 
 from dyclu.core.planning import POWERS, Plan
 from dyclu.errors import MissingExtra
+from dyclu.plots.drawing import INK, LINES, arrange, canvas, drawing, write_png
 from dyclu.sim.reports.document import Table
-from dyclu.sim.reports.drawing import INK, LINES, arrange, canvas, drawing, write_png
 from dyclu.validation import Ids
 
 if TYPE_CHECKING:

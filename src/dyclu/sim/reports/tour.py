@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dyclu.plots.drawing import BANDS, INK, arrange, canvas, draw_band, drawing
 from dyclu.policy import Model
-from dyclu.sim.reports.demo import BANDS, ON_BAND, ROOM_FOR_A_NAME, draw_regret
+from dyclu.sim.reports.demo import draw_regret
 from dyclu.sim.reports.document import Picture, Table
-from dyclu.sim.reports.drawing import INK, arrange, canvas, drawing
 from dyclu.sim.runs.play import Run
 from dyclu.sim.worlds.population import World
 from dyclu.validation import FloatArray, Ids
@@ -218,7 +218,5 @@ def _draw_bands(axes: Axes, row: int, numbers: Ids, colours: Mapping[int, str], 
     ends = [*(np.flatnonzero(np.diff(numbers)) + 1), len(numbers)]
     for start, end in zip([0, *ends], ends, strict=False):
         number = int(numbers[start])
-        axes.barh(row, end - start, left=start, height=0.8, color=colours[number])
-        if number != UNKNOWN and end - start >= ROOM_FOR_A_NAME * len(numbers):
-            at = ((start + end) / 2, row)
-            axes.annotate(f"{word} {number}", at, ha="center", va="center", color=ON_BAND)
+        name = "" if number == UNKNOWN else f"{word} {number}"
+        draw_band(axes, row, (start, end), colours[number], name, within=len(numbers))

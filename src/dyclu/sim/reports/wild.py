@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dyclu.plots.drawing import INK, LINES, arrange, canvas, drawing
 from dyclu.sim.reports.document import NOTHING, Table
-from dyclu.sim.reports.drawing import INK, LINES, arrange, canvas, drawing
 from dyclu.sim.reports.spread import regrets
 from dyclu.sim.runs.results import Result
 from dyclu.sim.runs.wild import CEILINGS, PLAIN

@@ -9,10 +9,10 @@ from typing import Any
 
 from dyclu import __version__
 from dyclu.errors import MissingExtra
+from dyclu.plots.drawing import write_png
 from dyclu.policies import Atlas, DyClu, LinUCB, Uniform
 from dyclu.policy import Model, Policy
 from dyclu.sim.reports.demo import figure, user_to_show, write_html
-from dyclu.sim.reports.drawing import write_png
 from dyclu.sim.reports.terminal import bar, progress_bars
 from dyclu.sim.reports.tour import UNKNOWN, tour
 from dyclu.sim.runs.measures import Summary

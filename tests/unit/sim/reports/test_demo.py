@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from dyclu.errors import FileError, MissingExtra
+from dyclu.plots.drawing import INK, LINES, write_png
 from dyclu.policies import Uniform
 from dyclu.sim.reports.demo import (
     HEADER,
@@ -24,7 +25,6 @@ from dyclu.sim.reports.demo import (
     warning_lines,
     write_html,
 )
-from dyclu.sim.reports.drawing import INK, LINES, write_png
 from dyclu.sim.runs.measures import Summary, regret, summary
 from dyclu.sim.runs.play import Run, play
 from dyclu.sim.worlds.population import Population

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dyclu.sim.reports.drawing import LINES
+from dyclu.plots.drawing import LINES
 from dyclu.sim.reports.figures import FIXED_LINES, comparison_figure, regret_figure
 from dyclu.sim.runs.results import checkpoints
 from tests.unit.sim.samples import PUBLISHED, ROW1, a_result

@@ -16,6 +16,7 @@ from dyclu.errors import MissingExtra
 from dyclu.storage import replace_file
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 WIDTH = 6.4
@@ -35,6 +36,14 @@ LINES = (
     ("#a0623a", (0, (1, 1))),
 )
 """Colour and dashes of the policies; distinct without colour, on light and dark pages."""
+
+BANDS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#dddddd")
+"""Paul Tol's light colours: distinct for colour-blind readers, and legible under dark text."""
+
+ON_BAND = "#000000"
+
+ROOM_FOR_A_NAME = 0.12
+"""Least share of the time axis of a period whose name is written in it."""
 
 STYLE = {
     "axes.axisbelow": True,
@@ -77,9 +86,20 @@ def drawing() -> Iterator[None]:
 
 def canvas(height: float) -> Figure:
     """Return an empty figure of width `WIDTH`; call it inside `drawing`."""
-    from matplotlib.figure import Figure
+    from dyclu.plots.shown import Shown
 
-    return Figure(figsize=(WIDTH, height), layout="constrained")
+    return Shown(figsize=(WIDTH, height), layout="constrained")
+
+
+def draw_band(
+    axes: Axes, row: int, ends: tuple[float, float], colour: str, name: str, *, within: float
+) -> None:
+    """Draw a period of a timeline of length `within`, with its name where there is room."""
+    start, end = ends
+    axes.barh(row, end - start, left=start, height=0.8, color=colour)
+    if name and end - start >= ROOM_FOR_A_NAME * within:
+        at = ((start + end) / 2, row)
+        axes.annotate(name, at, ha="center", va="center", color=ON_BAND)
 
 
 def arrange(figure: Figure) -> None:
