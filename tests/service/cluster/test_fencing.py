@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from dyclu.service.cluster.leases import Leases
 from dyclu.service.disk.journal import StoreError
 from dyclu.service.disk.postgres.database import Claim, Database, OwnershipLost
 from dyclu.service.disk.postgres.journal import PostgresJournal
+from dyclu.service.disk.postgres.schema import TABLES
 from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.lines import (
     DecisionBody,
@@ -96,13 +96,10 @@ def test_a_former_owner_writes_nothing(store: str, tmp_path: Path) -> None:
 def test_of_two_owners_with_one_epoch_only_the_one_that_the_database_names_writes(
     store: str, tmp_path: Path
 ) -> None:
-    former = leases(store, "a")
-    claim = former.claim(["shop"], 1)[0]
+    claim = leases(store, "a").claim(["shop"], 1)[0]
     old = opened(store, claim, tmp_path / "a")
     old.append([event(1, "e1")])
-    # A failover lost the take-over by a; then c took the partition over, with the same epoch.
-    with psycopg.connect(store, autocommit=True) as tables:
-        tables.execute("UPDATE dyclu.partition SET owner = 'c'")
+    theirs = _failed_over(store, claim)
     for write in (
         lambda: old.append([event(2, "e2")]),
         lambda: old.note("served", "x"),
@@ -111,14 +108,39 @@ def test_of_two_owners_with_one_epoch_only_the_one_that_the_database_names_write
     ):
         with pytest.raises(OwnershipLost):
             write()
-    with pytest.raises(OwnershipLost):
-        opened(store, replace(claim, owner="a"), tmp_path / "b")
-    new = opened(store, claim, tmp_path / "c")
+    new = opened(store, theirs, tmp_path / "c")
     assert new.append([event(2, "e3")]) == set()
     with psycopg.connect(store, autocommit=True) as tables:
         tables.execute("UPDATE dyclu.partition SET owner = NULL")
     with pytest.raises(OwnershipLost):
-        opened(store, claim, tmp_path / "d")
+        opened(store, theirs, tmp_path / "d")
+
+
+def test_a_take_over_that_a_failover_lost_before_the_journal_was_opened_is_void(
+    store: str, tmp_path: Path
+) -> None:
+    former = leases(store, "a")
+    claim = former.claim(["shop"], 1)[0]
+    theirs = _failed_over(store, claim)
+    assert (theirs.epoch, theirs.owner) == (claim.epoch, "c")
+    with pytest.raises(OwnershipLost):
+        opened(store, claim, tmp_path / "a")
+    # What is given up late is not taken from the owner of the same epoch.
+    former.release(claim)
+    found = leases(store, "b").overview(["shop"]).of("c")
+    assert found["shop", claim.partition] == claim.epoch
+    assert opened(store, theirs, tmp_path / "c").append([event(1, "e1")]) == set()
+
+
+def _failed_over(store: str, claim: Claim) -> Claim:
+    """Let a failover lose the take-over; then c takes the partition over, with the same epoch."""
+    with psycopg.connect(store, autocommit=True) as tables:
+        tables.execute(
+            "UPDATE dyclu.partition SET owner = NULL, epoch = epoch - 1 WHERE partition = %s",
+            (claim.partition,),
+        )
+    found = {one.partition: one for one in leases(store, "c").claim(["shop"], 2)}
+    return found[claim.partition]
 
 
 def test_a_line_whose_number_another_writer_used_is_not_taken_for_one_whose_id_is_taken(
@@ -185,7 +207,7 @@ def test_a_lease_that_lasts_is_not_taken_over_and_a_released_partition_is(
     assert [claim.partition for claim in other.claim(["shop"], 9)] == [claims[0].partition]
     # A release that comes too late changes nothing.
     one.release(claims[0])
-    assert other.overview().of("b") == {("shop", claims[0].partition): claims[0].epoch + 1}
+    assert other.overview(["shop"]).of("b") == {("shop", claims[0].partition): claims[0].epoch + 1}
 
 
 def test_an_id_is_used_once_per_tenant_and_a_slot_rewarded_once(store: str, tmp_path: Path) -> None:
@@ -280,12 +302,35 @@ def test_a_database_without_the_guarantees_is_refused(store: str) -> None:
     database(store).begin()
 
 
-def test_tables_of_another_version_are_refused(store: str) -> None:
+def test_tables_of_a_version_that_is_not_known_are_refused(store: str) -> None:
     database(store).begin()
+    for version in ("0", "3"):
+        with psycopg.connect(store) as connection:
+            connection.execute(
+                "UPDATE dyclu.meta SET value = %s WHERE name = 'version'", (version,)
+            )
+        with pytest.raises(FileError, match=f"version {version}, this dyclu works with version 2"):
+            database(store).begin()
+
+
+def test_tables_of_version_1_are_brought_up_to_date_with_what_they_hold(
+    store: str, tmp_path: Path
+) -> None:
     with psycopg.connect(store) as connection:
-        connection.execute("UPDATE dyclu.meta SET value = '0' WHERE name = 'version'")
-    with pytest.raises(FileError, match="version 0, this dyclu works with version 1"):
-        database(store).begin()
+        connection.execute(TABLES)
+        connection.execute("INSERT INTO dyclu.meta VALUES ('version', '1'), ('key', 'k')")
+        connection.execute("INSERT INTO dyclu.tenant VALUES ('shop', 2)")
+        connection.execute("INSERT INTO dyclu.partition VALUES ('shop', 0, 7), ('shop', 1, 7)")
+    made = leases(store)
+    assert made.key() == "k"
+    claim = made.claim(["shop"], 1)[0]
+    assert claim.epoch == 8
+    assert opened(store, claim, tmp_path / "a").append([event(1, "e1")]) == set()
+    # Processes that were started before go on with the statements of then.
+    with psycopg.connect(store) as connection:
+        connection.execute("INSERT INTO dyclu.process VALUES ('x', 'x', '', false, now())")
+        version = connection.execute("SELECT value FROM dyclu.meta WHERE name = 'version'")
+        assert version.fetchone() == ("2",)
 
 
 def test_the_number_of_partitions_cannot_change(store: str) -> None:

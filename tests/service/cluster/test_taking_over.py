@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from dyclu.service.cluster import keeper as keeping
+from dyclu.service.cluster.keeper import Keeper
+from dyclu.service.disk.postgres import copies
 from dyclu.service.disk.postgres.journal import PostgresJournal
 from dyclu.service.tenant.tenant import Tenant
-from tests.service.cluster.test_cluster import PATIENCE, insist, member
-from tests.service.running import running, told, wait_until
+from tests.service.cluster.test_cluster import PATIENCE, insist, member, partitions
+from tests.service.running import Running, running, told, wait_until
 
 HOUR = 3600.0
 
@@ -66,3 +72,92 @@ def test_reads_are_refused_until_the_journal_is_copied(
         finally:
             copied.set()
         assert insist(made.decide).status_code == 200
+
+
+def keeper_of(made: Running) -> Keeper:
+    found = made.service.keeper
+    assert found is not None
+    return found
+
+
+def test_a_partition_that_cannot_be_opened_here_is_told_and_left_to_others(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "REFUSED", 300.0)
+    with member(store, tmp_path, name="a", partitions=1, lease=1.0) as a:
+        assert insist(a.decide).status_code == 200
+    # The journal holds contexts of two features.
+    wrong = told(tmp_path, store=store, name="b", partitions=1, lease=1.0, dim=3)
+    with running(wrong, trust_env=False) as b:
+        wait_until(lambda: keeper_of(b).refused, seconds=PATIENCE)
+        wait_until(lambda: b.http.get("/readyz").status_code == 503, seconds=PATIENCE)
+        reason = b.http.get("/readyz").json()["reason"]
+        assert "1 of 1 partitions have no owner" in reason
+        assert "contexts of 2 features, the settings say dim = 3" in reason
+        answer = b.http.get("/v1/users/ana")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "moved")
+        assert "dim = 3" in answer.json()["error"]["message"]
+        shown = b.http.get("/v1/cluster").json()["partitions"][0]
+        assert shown["owner"] is None
+        assert "dim = 3" in shown["trouble"]
+        # The share of each is 1 of 1; but one of the two can serve none.
+        with member(store, tmp_path, name="c", partitions=1, lease=1.0) as c:
+            assert insist(lambda: c.http.get("/v1/users/ana")).json()["decisions"] == 1
+            wait_until(lambda: b.http.get("/v1/users/ana").status_code == 200, seconds=PATIENCE)
+            health = b.http.get("/readyz")
+            assert (health.status_code, health.json()["status"]) == (200, "degraded")
+            assert "dim = 3" in health.json()["reason"]
+
+
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("disk is full"), ValueError("odd")])
+def test_an_error_while_the_journal_is_copied_does_not_leave_it_unserved(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(keeping, "REFUSED", 0.5)
+    fill, failing = copies.fill, threading.Event()
+    failing.set()
+
+    def fails(*arguments: Any) -> None:
+        if failing.is_set():
+            raise error
+        fill(*arguments)
+
+    monkeypatch.setattr(copies, "fill", fails)
+    with running(told(tmp_path, store=store, partitions=1, lease=1.0), trust_env=False) as made:
+        wait_until(lambda: keeper_of(made).refused, seconds=PATIENCE)
+        assert "cannot be opened" in next(iter(keeper_of(made).refused.values()))
+        failing.clear()
+        assert insist(made.decide).status_code == 200
+        wait_until(lambda: made.http.get("/readyz").json()["status"] == "ok", seconds=PATIENCE)
+
+
+def test_partitions_of_a_tenant_that_was_removed_do_not_count(store: str, tmp_path: Path) -> None:
+    with member(store, tmp_path, name="a", partitions=1, lease=1.0):
+        pass
+    with psycopg.connect(store) as tables:
+        tables.execute("INSERT INTO dyclu.tenant VALUES ('gone', 4)")
+        tables.execute("INSERT INTO dyclu.partition SELECT 'gone', n FROM generate_series(0, 3) n")
+        tables.execute("DELETE FROM dyclu.tenant WHERE name = 'default'")
+        tables.execute("DELETE FROM dyclu.partition WHERE tenant = 'default'")
+    with ExitStack() as stack:
+        a, b = (
+            stack.enter_context(member(store, tmp_path, name=name, partitions=4, lease=1.0))
+            for name in ("c", "d")
+        )
+        wait_until(lambda: partitions(b) == {"c": 2, "d": 2}, seconds=PATIENCE)
+        assert {one["tenant"] for one in a.http.get("/v1/cluster").json()["partitions"]} == {
+            "default"
+        }
+
+
+def test_the_lease_is_renewed_while_all_other_connections_are_busy(
+    store: str, tmp_path: Path
+) -> None:
+    with member(store, tmp_path, name="a", partitions=1, lease=1.0) as a, ExitStack() as busy:
+        keeper = keeper_of(a)
+        for _ in range(8):
+            busy.enter_context(keeper._database.connection())
+        time.sleep(1.5)
+        assert keeper.age < 1.0
+        assert keeper.trouble is None
+        assert a.http.get("/readyz").json()["status"] == "ok"

@@ -1,8 +1,9 @@
 """`Keeper`: keeps the lease of a process, and serves the partitions that it owns.
 
 Every moment it renews the lease and looks who owns what. It takes over partitions that nobody owns,
-up to its share, hands over those beyond it, and drops those that others have taken. If the database
-does not answer until the lease is over, requests are refused: others may own the partitions by now.
+up to its share, hands over those beyond it, and drops those that others have taken. What cannot be
+opened here is left to others for a while. If the database does not answer until the lease is over,
+requests are refused: others may own the partitions by now.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 import secrets
 import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from dyclu.errors import DycluError, OptionError
-from dyclu.service.cluster.leases import Leases, Overview
+from dyclu.service.cluster.leases import Leases, Overview, partition_of_decision
 from dyclu.service.cluster.places import Place, with_partition
+from dyclu.service.disk.journal import StoreError
 from dyclu.service.disk.postgres.database import Claim, Database
 from dyclu.service.disk.postgres.journal import PostgresJournal
 from dyclu.service.refusal import Refusal
@@ -44,6 +47,9 @@ CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 DRAIN = 10.0
 """Seconds that requests under way are given before their partition is handed over."""
+
+REFUSED = 15.0
+"""Seconds for which a partition that could not be opened here is left to others."""
 
 
 class Serving:
@@ -75,6 +81,8 @@ class Keeper:
         Who owned what in the last round.
     serving : dict of Place to Serving
         Partitions that this process owns.
+    refused : dict of Place to str
+        Why partitions could not be opened here; they are left to others for a while.
     trouble : str or None
         Why the lease cannot be renewed.
     key : str
@@ -85,9 +93,13 @@ class Keeper:
         self.settings, self.name, self.id = settings, name, secrets.token_hex(8)
         self.overview = Overview({}, {})
         self.serving: dict[Place, Serving] = {}
+        self.refused: dict[Place, str] = {}
+        self._refused_until: dict[Place, float] = {}
         self.trouble: str | None = "the cluster is being joined"
         self._database, self._folder, self._lease = database, folder, settings.lease
-        self._leases = Leases(database, self.id, name, lease=settings.lease)
+        # Its own connection: the lease must be renewed also if copies and writes use all others.
+        self._own = database.another(most=1)
+        self._leases = Leases(self._own, self.id, name, lease=settings.lease)
         self._thread = ThreadPoolExecutor(1, "dyclu-keeper")
         self._finding = ThreadPoolExecutor(4, "dyclu-find")
         self._loop: asyncio.Task[None] | None = None
@@ -132,7 +144,8 @@ class Keeper:
             LOG.error("the lease ends by itself: %s", error)
         for threads in (self._thread, self._finding):
             await asyncio.to_thread(threads.shutdown)
-        self._database.close()
+        for database in (self._own, self._database):
+            database.close()
 
     def follow(self, settings: Settings) -> None:
         """Continue with other settings of tenants."""
@@ -156,7 +169,8 @@ class Keeper:
         """Return the address of the owner of a partition; refuse if there is none."""
         owner = self.overview.owner(place)
         if owner is None or owner.id == self.id:
-            raise not_here(f"partition {place[1]} of {place[0]} has no owner at present")
+            why = f"; here: {self.refused[place]}" if place in self.refused else ""
+            raise not_here(f"partition {place[1]} of {place[0]} has no owner at present{why}")
         return owner.url
 
     @property
@@ -168,14 +182,16 @@ class Keeper:
         """Return the partition of a decision whose id a caller chose; None if there is none."""
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._finding, self._leases.find, tenant, id)
+            return await loop.run_in_executor(
+                self._finding, partition_of_decision, self._database, tenant, id
+            )
         except OSError as error:
             raise not_here(str(error)) from None
 
     async def refresh(self) -> None:
         """Look again who owns what."""
         self._wake.set()
-        self.overview = await self._do(self._leases.overview)
+        self.overview = await self._do(self._leases.overview, list(self.settings.tenants))
 
     # --- rounds ------------------------------------------------------------------------------
 
@@ -204,10 +220,11 @@ class Keeper:
 
     async def _round(self) -> None:
         began = steady()
-        if not await self._do(self._leases.renew, leaving=self._leaving):
+        self._allow_again()
+        if not await self._do(self._leases.renew, leaving=self._leaving, refused=len(self.refused)):
             await self._rejoin()
             return
-        self.overview = await self._do(self._leases.overview)
+        self.overview = await self._do(self._leases.overview, list(self.settings.tenants))
         mine = self.overview.of(self.id)
         for place, one in list(self.serving.items()):
             if mine.get(place) != one.claim.epoch and not one.ending:
@@ -218,7 +235,7 @@ class Keeper:
         for place, epoch in mine.items():
             if place not in self.serving:
                 # Claimed by an answer that did not arrive.
-                await self._do(self._leases.release, Claim(*place, epoch))
+                await self._do(self._leases.release, Claim(*place, epoch, self.id))
         await self._balance()
 
     async def _rejoin(self) -> None:
@@ -231,13 +248,13 @@ class Keeper:
 
     async def _balance(self) -> None:
         """Take over partitions up to our share, or hand over those beyond it."""
-        share = 0 if self._leaving else self.overview.share()
+        share = 0 if self._leaving else self.overview.share(self.id)
         staying = [one for one in self.serving.values() if not one.ending]
         for one in staying[share:][:AT_ONCE]:
             self._drop(one)
         if not self._leaving and len(staying) < share:
-            tenants = list(self.settings.tenants)
-            for claim in await self._do(self._leases.claim, tenants, share - len(staying)):
+            tenants, most = list(self.settings.tenants), share - len(staying)
+            for claim in await self._do(self._leases.claim, tenants, most, but=self.refused):
                 self._spawn(self._begin(self._taken(claim)))
 
     def _taken(self, claim: Claim) -> Serving:
@@ -262,19 +279,39 @@ class Keeper:
                 one.tenant.begin(snapshot_every=self.settings.snapshot_every)
             while one.tenant.starting and not one.ending:
                 await asyncio.sleep(0.02)
+        if one.tenant.stopped is not None:
+            self._refuse(one, one.tenant.stopped)
 
     async def _opened(self, one: Serving) -> bool:
         """Copy the journal of a partition; return whether it can be served."""
         try:
             await asyncio.to_thread(one.tenant.open)
-        except OSError as error:
+        except StoreError as error:
             LOG.error("%s cannot be opened: %s", one.tenant.name, error)
             self._drop(one)
-        except DycluError as error:
-            one.tenant.fail(error)
+        except (DycluError, OSError, sqlite3.Error) as error:
+            self._refuse(one, f"{one.tenant.name} cannot be opened: {error}")
+        except Exception as error:
+            LOG.exception("%s cannot be opened", one.tenant.name)
+            self._refuse(one, f"{one.tenant.name} cannot be opened: {type(error).__name__}")
         else:
             return True
         return False
+
+    def _refuse(self, one: Serving, why: str) -> None:
+        """Give up a partition that cannot be served here; for a while others may try."""
+        place = (one.claim.tenant, one.claim.partition)
+        if self.refused.get(place) != why:
+            LOG.error("%s; it is left to other processes for %.0f s", why, REFUSED)
+        self.refused[place] = why
+        self._refused_until[place] = steady() + REFUSED
+        self._drop(one)
+
+    def _allow_again(self) -> None:
+        """Try partitions again whose time is over."""
+        for place, until in list(self._refused_until.items()):
+            if steady() > until:
+                del self.refused[place], self._refused_until[place]
 
     def _drop(self, one: Serving) -> None:
         """Serve a partition no longer."""

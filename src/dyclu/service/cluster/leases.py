@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dyclu.errors import OptionError
@@ -24,13 +24,17 @@ _UNTIL = f"{_NOW} + make_interval(secs => %(lease)s)"
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of the cluster; its lease ends in `left` seconds, and it stops if `leaving`."""
+    """A process of the cluster; its lease ends in `left` seconds, and it stops if `leaving`.
+
+    It cannot open `refused` partitions at present: others have to serve them.
+    """
 
     id: str
     name: str
     url: str
     leaving: bool
     left: float
+    refused: int = 0
 
     @property
     def alive(self) -> bool:
@@ -60,16 +64,19 @@ class Overview:
         found = None if held is None or held.owner is None else self.processes.get(held.owner)
         return found if found is not None and found.alive else None
 
-    def share(self) -> int:
-        """Return how many partitions each process should own at most.
+    def share(self, process: str) -> int:
+        """Return how many partitions a process should own at most.
+
+        Those that others cannot open come on top of an equal share.
 
         >>> one = Process("a", "a", "", leaving=False, left=5.0)
         >>> held = {("shop", number): Held(0, None, 0.0) for number in range(64)}
-        >>> Overview({"a": one, "b": one, "c": one}, held).share()
+        >>> Overview({"a": one, "b": one, "c": one}, held).share("a")
         22
         """
-        staying = sum(one.alive and not one.leaving for one in self.processes.values())
-        return math.ceil(len(self.partitions) / max(1, staying))
+        staying = [one for one in self.processes.values() if one.alive and not one.leaving]
+        others = sum(one.refused for one in staying if one.id != process)
+        return math.ceil(len(self.partitions) / max(1, len(staying))) + others
 
     def of(self, process: str) -> dict[Place, int]:
         """Return the partitions of a process, with their epochs."""
@@ -87,6 +94,7 @@ class Leases:
     """
 
     def __init__(self, database: Database, id: str, name: str, *, lease: float) -> None:
+        self.id = id
         self._database, self._me = database, {"id": id, "name": name, "lease": lease}
         self.ahead = 0.0
 
@@ -141,14 +149,15 @@ class Leases:
             )
         return True
 
-    def renew(self, *, leaving: bool) -> bool:
+    def renew(self, *, leaving: bool, refused: int = 0) -> bool:
         """Renew the lease; return False if this process is not registered any more."""
         with self._database.connection() as connection:
             before = time.time()
             found = connection.execute(
-                f"UPDATE dyclu.process SET expires = {_UNTIL}, leaving = %(leaving)s "
+                f"UPDATE dyclu.process SET expires = {_UNTIL}, leaving = %(leaving)s, "
+                "refused = %(refused)s "
                 f"WHERE id = %(id)s RETURNING extract(epoch FROM {_NOW})::float",
-                {**self._me, "leaving": leaving},
+                {**self._me, "leaving": leaving, "refused": refused},
             ).fetchone()
             after = time.time()
         if found is None:
@@ -161,24 +170,33 @@ class Leases:
         """Return the time of the database's clock, as far as the last renewal tells."""
         return time.time() + self.ahead
 
-    def overview(self) -> Overview:
-        """Return what the database says now."""
+    def overview(self, tenants: Sequence[str]) -> Overview:
+        """Return what the database says now of all processes, and of these tenants' partitions.
+
+        Tenants that were removed from the settings keep their partitions; nobody serves them.
+        """
         with self._database.connection() as connection, connection.transaction():
             processes = connection.execute(
-                f"SELECT id, name, url, leaving, extract(epoch FROM expires - {_NOW})::float "
-                "FROM dyclu.process"
+                f"SELECT id, name, url, leaving, extract(epoch FROM expires - {_NOW})::float, "
+                "refused FROM dyclu.process"
             ).fetchall()
             partitions = connection.execute(
                 "SELECT tenant, partition, epoch, owner, "
-                f"coalesce(extract(epoch FROM {_NOW} - since), 0)::float FROM dyclu.partition"
+                f"coalesce(extract(epoch FROM {_NOW} - since), 0)::float FROM dyclu.partition "
+                "WHERE tenant = ANY(%s)",
+                (list(tenants),),
             ).fetchall()
         return Overview(
             {row[0]: Process(*row) for row in processes},
             {(tenant, number): Held(*rest) for tenant, number, *rest in partitions},
         )
 
-    def claim(self, tenants: Sequence[str], most: int) -> list[Claim]:
+    def claim(
+        self, tenants: Sequence[str], most: int, *, but: Collection[Place] = ()
+    ) -> list[Claim]:
         """Take over partitions that nobody owns, or whose owner's lease is over; at most `most`.
+
+        Those in `but` are left to others.
 
         The rows of processes whose lease is over are locked: one of them that renews its lease at
         this moment waits, and sees then what was taken from it.
@@ -191,22 +209,23 @@ class Leases:
                 "WITH free AS (SELECT tenant, partition FROM dyclu.partition "
                 "WHERE tenant = ANY(%(tenants)s) AND (owner IS NULL OR owner = ANY(%(lapsed)s) "
                 "OR owner NOT IN (SELECT id FROM dyclu.process)) "
+                "AND NOT tenant || '/' || partition = ANY(%(but)s) "
                 "ORDER BY random() LIMIT %(most)s FOR UPDATE SKIP LOCKED) "
                 "UPDATE dyclu.partition AS p SET owner = %(id)s, epoch = p.epoch + 1, "
                 f"since = {_NOW} "
                 "FROM free WHERE p.tenant = free.tenant AND p.partition = free.partition "
                 "RETURNING p.tenant, p.partition, p.epoch",
                 {**self._me, "tenants": list(tenants), "lapsed": [id for (id,) in lapsed],
-                 "most": most},
+                 "most": most, "but": [f"{tenant}/{number}" for tenant, number in but]},
             ).fetchall()  # fmt: skip
-        return [Claim(*row) for row in rows]
+        return [Claim(tenant, number, epoch, self.id) for tenant, number, epoch in rows]
 
     def release(self, claim: Claim) -> None:
         """Give up a partition, unless somebody else owns it by now."""
         with self._database.connection() as connection:
             connection.execute(
                 "UPDATE dyclu.partition SET owner = NULL, since = NULL WHERE tenant = %(tenant)s "
-                "AND partition = %(partition)s AND epoch = %(epoch)s",
+                "AND partition = %(partition)s AND epoch = %(epoch)s AND owner = %(owner)s",
                 claim.named,
             )
 
@@ -215,12 +234,13 @@ class Leases:
         with self._database.connection() as connection:
             connection.execute("DELETE FROM dyclu.process WHERE id = %(id)s", self._me)
 
-    def find(self, tenant: str, id: str) -> int | None:
-        """Return the partition of the decision with this id; None if there is none."""
-        with self._database.connection() as connection:
-            row = connection.execute(
-                "SELECT partition FROM dyclu.journal WHERE tenant = %s AND ref = %s "
-                "AND kind = 'decision'",
-                (tenant, id),
-            ).fetchone()
-        return None if row is None else int(row[0])
+
+def partition_of_decision(database: Database, tenant: str, id: str) -> int | None:
+    """Return the partition of the decision with this id; None if there is none."""
+    with database.connection() as connection:
+        row = connection.execute(
+            "SELECT partition FROM dyclu.journal WHERE tenant = %s AND ref = %s "
+            "AND kind = 'decision'",
+            (tenant, id),
+        ).fetchone()
+    return None if row is None else int(row[0])

@@ -42,11 +42,20 @@ def cluster_health(keeper: Keeper) -> schema.Health:
     if keeper.trouble is not None:
         joined = bool(keeper.overview.processes)
         return schema.Health("unavailable" if joined else "starting", keeper.trouble)
-    places = keeper.overview.partitions
+    places, here = keeper.overview.partitions, [one.tenant for one in keeper.serving.values()]
     orphans = sum(keeper.overview.owner(place) is None for place in places)
-    if orphans:
-        return schema.Health("degraded", f"{orphans} of {len(places)} partitions have no owner")
-    return schema.Health("ok")
+    starting = sum(tenant.starting for tenant in here)
+    reasons = [
+        *([f"{orphans} of {len(places)} partitions have no owner"] if orphans else []),
+        *([f"{starting} partitions are being taken over"] if starting else []),
+        *keeper.refused.values(),
+        *(f"{one.name}: {one.trouble}" for one in here if one.serving and one.trouble),
+    ]
+    if not reasons:
+        return schema.Health("ok")
+    if orphans < len(places):
+        return schema.Health("degraded", "; ".join(reasons))
+    return schema.Health("starting" if starting else "unavailable", "; ".join(reasons))
 
 
 def cluster_view(keeper: Keeper, tenants: Sequence[str]) -> schema.ClusterView:
@@ -75,6 +84,7 @@ def cluster_view(keeper: Keeper, tenants: Sequence[str]) -> schema.ClusterView:
                 held.epoch,
                 None if overview.owner((tenant, number)) is None else names[held.owner or ""],
                 round(held.age, 3),
+                keeper.refused.get((tenant, number)),
             )
             for (tenant, number), held in sorted(places.items())
         ],

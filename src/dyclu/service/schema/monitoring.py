@@ -115,13 +115,17 @@ class ProcessView(Struct, frozen=True):
 
 
 class PartitionView(Struct, frozen=True):
-    """A partition: its epoch, its owner (None if there is none), and for how many seconds."""
+    """A partition: its epoch, its owner (None if there is none), and for how many seconds.
+
+    `trouble` is why the process that was asked could not open it, None if it could or did not try.
+    """
 
     tenant: str
     partition: int
     epoch: int
     owner: str | None
     age: float
+    trouble: str | None = None
 
 
 class ClusterView(Struct, frozen=True):

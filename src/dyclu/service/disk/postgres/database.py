@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -34,23 +34,20 @@ _CLAIMED = (
     "SELECT 1 FROM dyclu.partition WHERE tenant = %(tenant)s AND partition = %(partition)s "
     "AND epoch = %(epoch)s AND owner = %(owner)s FOR UPDATE"
 )
-_OWNER = (
-    "SELECT owner FROM dyclu.partition WHERE tenant = %(tenant)s AND partition = %(partition)s "
-    "AND epoch = %(epoch)s AND owner IS NOT NULL"
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The right to write to a partition: it ends when the database has another epoch or owner.
 
-    The epoch alone does not do: a failover that loses a take-over gives its epoch out again.
+    The epoch alone does not do: a failover that loses a take-over gives its epoch out again. So
+    the owner is the process that took the partition over, and never looked up later.
     """
 
     tenant: str
     partition: int
     epoch: int
-    owner: str | None = None
+    owner: str
 
     @property
     def named(self) -> dict[str, Any]:
@@ -90,6 +87,10 @@ class Database:
         self._idle: list[Any] = []
         self._slots = threading.BoundedSemaphore(most)
 
+    def another(self, *, most: int) -> Database:
+        """Return connections of their own to the same database."""
+        return Database(self._url, most=most)
+
     def begin(self) -> None:
         """Check the database, and make its tables if there are none."""
         try:
@@ -128,16 +129,6 @@ class Database:
             raise StoreError("the database refuses a statement; the log says why") from None
         finally:
             self._slots.release()
-
-    def with_owner(self, claim: Claim) -> Claim:
-        """Return a claim with the owner that the database names, if it does not name one itself."""
-        if claim.owner is not None:
-            return claim
-        with self.connection() as connection:
-            found = connection.execute(_OWNER, claim.named).fetchone()
-        if found is None:
-            raise OwnershipLost(claim)
-        return replace(claim, owner=found[0])
 
     @contextmanager
     def owned(self, claim: Claim) -> Iterator[Any]:

@@ -81,7 +81,6 @@ class PostgresJournal(Journal):
         cls, database: Database, claim: Claim, path: Path, *, dim: int, features: Features | None
     ) -> PostgresJournal:
         """Open the journal, or begin one, and copy it to `path`; refuse one with other vectors."""
-        claim = database.with_owner(claim)
         with database.owned(claim) as connection:
             for name, value in {
                 "format": FORMAT, "dim": dim, "epoch": 0, "secret": secrets.token_hex(16),

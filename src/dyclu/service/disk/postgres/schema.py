@@ -9,8 +9,8 @@ from typing import Any
 
 from dyclu.errors import FileError
 
-VERSION = 1
-"""Version of the tables below."""
+VERSION = 2
+"""Version of the tables below. Those of an earlier one are brought up to date at a start."""
 
 OLDEST = 130000
 """Oldest version of PostgreSQL, as it tells it: 13."""
@@ -64,6 +64,21 @@ CREATE TABLE dyclu.snapshot (
   PRIMARY KEY (tenant, partition, file, part)
 );
 """
+"""Version 1."""
+
+UPGRADES = {
+    1: f"""
+ALTER TABLE dyclu.process ADD COLUMN refused integer NOT NULL DEFAULT 0;
+CREATE TABLE dyclu.contribution (
+  tenant {_KEY}, shard {_KEY}, model bigint NOT NULL, built bigint NOT NULL, number bigint NOT NULL,
+  bytes bytea NOT NULL, PRIMARY KEY (tenant, shard, model)
+);
+CREATE INDEX contribution_number ON dyclu.contribution (tenant, number);
+CREATE SEQUENCE dyclu.contribution_numbers;
+""",
+}
+"""What leads from a version to the next one. Processes of the version before can go on meanwhile:
+columns are added with a default, and nothing is removed."""
 
 _NEEDED = (
     ("fsync", ("on",), "a power cut would lose what was answered"),
@@ -93,20 +108,24 @@ def check_guarantees(connection: Any) -> None:
 
 
 def make_tables(connection: Any) -> None:
-    """Make the tables, or refuse those of another version."""
+    """Make the tables, or bring those of an earlier version up to date; refuse those of a later."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         if connection.execute("SELECT to_regclass('dyclu.meta')").fetchone()[0] is None:
             connection.execute(TABLES)
             connection.execute(
-                "INSERT INTO dyclu.meta VALUES ('version', %s), "
-                "('key', replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''))",
-                (str(VERSION),),
+                "INSERT INTO dyclu.meta VALUES ('version', '1'), "
+                "('key', replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''))"
             )
         found = connection.execute("SELECT value FROM dyclu.meta WHERE name = 'version'").fetchone()
-        if found is None or int(found[0]) != VERSION:
+        if found is None or not 1 <= int(found[0]) <= VERSION:
             told = "no version" if found is None else f"version {found[0]}"
             raise FileError(
                 f"the tables in the schema dyclu have {told}, this dyclu works with version "
                 f"{VERSION}; run the dyclu that made them, or name another database"
             )
+        for version in range(int(found[0]), VERSION):
+            connection.execute(UPGRADES[version])
+        connection.execute(
+            "UPDATE dyclu.meta SET value = %s WHERE name = 'version'", (str(VERSION),)
+        )
