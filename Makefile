@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: dist test-lowest demo docs test test-long crashtest crashtest-cluster soak lint bench clean
+.PHONY: dist test-lowest demo docs notebooks test test-long crashtest crashtest-cluster soak lint bench clean
 
 demo: $(READY)
 	$(BIN)/dyclu demo --out demo-out
@@ -42,6 +42,10 @@ lint: $(READY)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo open site-out/index.html
+
+# Runs notebooks/*.py and stores them with their outputs as notebooks/*.ipynb, which the site shows.
+notebooks: $(READY)
+	$(BIN)/python -m website.notebooks
 
 # Wheel and sdist, the same bytes every time: all times in them are that of the last commit.
 dist:

@@ -12,10 +12,15 @@ import typer
 
 from dyclu import cli
 from tests.architecture import PICTURE, picture
+from website import notebooks
 from website.hooks import MADE
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+
+
+PAGES = [f"notebooks/{source.stem}.md" for source in notebooks.sources()]
+"""Pages that the site makes of notebooks."""
 
 
 def test_every_command_is_in_the_readme() -> None:
@@ -57,7 +62,7 @@ def test_every_link_between_documents_leads_somewhere() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             goal = page.parent / target
-            made = goal in [ROOT / "docs" / name for name in MADE]
+            made = goal in [ROOT / "docs" / name for name in (*MADE, *PAGES)]
             assert made or goal.exists(), f"{page.name} links to {target}"
 
 

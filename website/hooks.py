@@ -11,7 +11,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from website import calls, commands, settings
+from website import calls, commands, notebooks, settings
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,7 +29,14 @@ MADE = {
 }
 """Pages of the site, and what makes them."""
 
-WEIGHTS = {"glossary": 4.0, "learn/": 2.0, "guide/": 2.0, "decisions/": 0.25, "changes": 0.25}
+WEIGHTS = {
+    "glossary": 4.0,
+    "learn/": 2.0,
+    "guide/": 2.0,
+    "notebooks/": 1.5,
+    "decisions/": 0.25,
+    "changes": 0.25,
+}
 """How much pages count in the search, by the beginning of their path; others count 1."""
 
 
@@ -40,6 +47,12 @@ def on_files(files: Files, *, config: Any) -> Files:
         files.append(File.generated(config, page, content=inside(text)))
     for page, make in MADE.items():
         files.append(File.generated(config, page, content=make()))
+    for source in notebooks.sources():
+        text, pictures = notebooks.page(source)
+        files.append(File.generated(config, f"notebooks/{source.stem}.md", content=text))
+        for name, content in pictures.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
+    files.append(File.generated(config, notebooks.SCRIPT, content=notebooks.script()))
     return files
 
 

@@ -123,14 +123,22 @@ def _draw_estimates(axes: Axes, models: Sequence[Model], names: Sequence[str]) -
         estimates, cmap=COLOURS, vmin=-reach, vmax=reach, aspect="auto", interpolation="none"
     )
     axes.grid(visible=False)
-    axes.set_yticks(
-        range(len(models)),
-        [f"model {one.id}: {one.users} user" + "s" * (one.users != 1) for one in models],
-    )
+    axes.set_yticks(range(len(models)), [f"model {one.id}: {_followers(one)}" for one in models])
     if len(names) <= MOST_NAMES:
         upright = sum(map(len, names)) > MOST_NAMES
         axes.set_xticks(range(len(names)), names, rotation=90 if upright else 0)
     axes.tick_params(length=0)
+
+
+def _followers(model: Model) -> str:
+    """Return how many users follow a model; its rewards, if none follows it for certain.
+
+    >>> _followers(Model(0, 90, np.zeros(1), users=1, founded=0, visited=9))
+    '1 user'
+    """
+    if not model.users:
+        return f"{model.size:,} rewards"
+    return f"{model.users} user" + "s" * (model.users != 1)
 
 
 def _user_figure(policy: Policy, user: User) -> Figure:

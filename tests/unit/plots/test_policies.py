@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -134,10 +135,10 @@ class Many:
 
     dim, users, changes = 60, ("ana",), tuple[Change, ...]()
 
-    @property
-    def models(self) -> tuple[Model, ...]:
+    def __init__(self, models: Sequence[Model] = ()) -> None:
         rng = np.random.default_rng(0)
-        return tuple(Model(i, 10, rng.normal(size=60), i % 7, 0, 100) for i in range(40))
+        many = (Model(i, 10, rng.normal(size=60), i % 7, 0, 100) for i in range(40))
+        self.models = tuple(models or many)
 
     def locate(self, user: User) -> Location:
         return Location(user, belief=dict.fromkeys(range(40), 1 / 40), new=0.0)
@@ -148,5 +149,9 @@ def test_of_many_models_those_with_most_users_are_drawn_and_the_title_says_so() 
     axes = figure.axes[0]
     assert len(axes.get_yticklabels()) == MOST_MODELS
     assert axes.get_title(loc="left") == f"Many: 40 models, the {MOST_MODELS} with most users"
-    assert axes.get_yticklabels()[0].get_text().endswith("6 users")
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels[0].endswith("6 users")
+    crowd = [Model(0, 1200, np.ones(60), users=0, founded=0, visited=9)]
+    figure = plot(Many(crowd))  # type: ignore[arg-type]
+    assert figure.axes[0].get_yticklabels()[0].get_text() == "model 0: 1,200 rewards"
     assert len(plot(Many(), "ana").axes[1].patches) == 7  # type: ignore[arg-type]
