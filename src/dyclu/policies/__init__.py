@@ -6,7 +6,7 @@ names here: they need the truth when they are made, and again when they are read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -21,6 +21,7 @@ from dyclu.policies.dlinucb import DLinUCB
 from dyclu.policies.dyclu.policy import DyClu
 from dyclu.policies.linucb import LinUCB
 from dyclu.policies.oracle import Oracle
+from dyclu.policies.own import own_loaded
 from dyclu.policies.random_effects import RandomEffects
 from dyclu.policies.sclub import Sclub
 from dyclu.policies.sliding import SlidingLinUCB
@@ -90,9 +91,20 @@ def make(name: str, dim: int, **options: Any) -> Policy:
     return _MAKERS[name](dim, **options)
 
 
-def load(path: str | PathLike[str]) -> Policy:
-    """Read a policy from the file that its `save` wrote; it continues bit for bit."""
+def load(path: str | PathLike[str], *, own: str | type | Collection[str | type] = ()) -> Policy:
+    """Read a policy from the file that its `save` wrote; it continues bit for bit.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    own : class, ``"module:Class"``, or several of them
+        Policies of your own that the file may hold. Only what is named here is imported: a file
+        cannot make a program import anything.
+    """
     saved = read(path)
+    if own and (mine := own_loaded(path, saved, own)) is not None:
+        return mine
     if saved.kind in (Oracle.__name__, Told.__name__):
         raise OptionError(
             f"{path} holds a policy that is told the truth, and the truth is not saved with it; "

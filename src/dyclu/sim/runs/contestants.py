@@ -19,9 +19,9 @@ from dyclu import policies
 from dyclu.errors import DycluError, OptionError
 from dyclu.policies.dlinucb import DLinUCB
 from dyclu.policies.oracle import Oracle
+from dyclu.policies.own import own_policy
 from dyclu.policies.told import Told
 from dyclu.policy import Policy
-from dyclu.sim.runs.own_policies import own_policy
 from dyclu.sim.worlds.population import Population, World
 from dyclu.validation import User
 
@@ -70,7 +70,7 @@ def contestant(name: str, world: World, *, seed: int = 0) -> Policy:
     """
     dim = world.setting.dim
     if name not in contestants():
-        return own_policy(name, dim, seed, known=contestants())
+        return own_policy(name, dim, seed=seed, known=contestants())
     given = options(name, world.setting)
     if name in RANDOM:
         given["seed"] = seed

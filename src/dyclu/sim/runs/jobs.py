@@ -7,22 +7,19 @@ setting; `sweep` accepts every object with the members of `Work`.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
-from functools import cache, partial
-from pathlib import Path
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 
 from dyclu import __version__
 from dyclu.errors import OptionError
+from dyclu.policies.own import own_class, own_files
 from dyclu.sim.runs import contestants
 from dyclu.sim.runs.measures import regret, summary
-from dyclu.sim.runs.own_policies import own_class
 from dyclu.sim.runs.play import Run, play
 from dyclu.sim.runs.results import POINTS, TIMES, Result, Timing, checkpoints
 from dyclu.sim.worlds import paper
@@ -232,19 +229,6 @@ def source_of(policy: str, *, known: Sequence[str]) -> str | None:
 @cache
 def _source(policy: str, known: tuple[str, ...]) -> str | None:
     # Cached, because the process keeps the code that it has loaded, even if the file changes.
-    made = own_class(policy, known=known)
-    while isinstance(made, partial):
-        made = made.func
-    named = sys.modules[policy.partition(":")[0]]
-    files = dict.fromkeys(file for one in (named, made) if (file := _file(one)))
-    sources = [hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files]
+    files = own_files(policy, known=known)
+    sources = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
     return digest(sources) if sources else None
-
-
-def _file(defined: Any) -> str | None:
-    """Return the file that defines an object; None if there is no such file."""
-    try:
-        file = inspect.getfile(defined)
-    except TypeError:  # built in, or defined at a prompt
-        return None
-    return file if Path(file).is_file() else None

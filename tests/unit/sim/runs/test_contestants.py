@@ -10,9 +10,9 @@ import pytest
 
 from dyclu.errors import OptionError
 from dyclu.policies import LinUCB, Uniform
+from dyclu.policies.own import MEMBERS
 from dyclu.policy import Policy
 from dyclu.sim.runs.contestants import CONTESTANTS, RANDOM, contestant, contestants
-from dyclu.sim.runs.own_policies import MEMBERS
 from dyclu.sim.runs.play import play
 from dyclu.sim.worlds import paper
 from dyclu.sim.worlds.population import Population, World

@@ -17,10 +17,10 @@ from typing import Any
 
 from dyclu import policies
 from dyclu.errors import OptionError
+from dyclu.policies.own import own_policy
 from dyclu.policy import Policy
 from dyclu.sim.runs.contestants import ALPHA, RANDOM, check_made, smallest_setting
 from dyclu.sim.runs.contestants import options as paper_options
-from dyclu.sim.runs.own_policies import own_policy
 from dyclu.sim.runs.stream.largest_norm import LargestNorm
 
 CONTESTANTS = (
@@ -77,7 +77,7 @@ def contestant(name: str, dim: int, *, seed: int = 0) -> Policy:
     if name == "largest-norm":
         return LargestNorm(dim)
     if name not in contestants():
-        return own_policy(name, dim, seed, known=contestants())
+        return own_policy(name, dim, seed=seed, known=contestants())
     random = {"seed": seed} if name in RANDOM else {}
     return policies.make(kind(name), dim, **options(name), **random)
 
