@@ -47,9 +47,9 @@ def on_files(files: Files, *, config: Any) -> Files:
         files.append(File.generated(config, page, content=inside(text)))
     for page, make in MADE.items():
         files.append(File.generated(config, page, content=make()))
-    for source in notebooks.sources():
-        text, pictures = notebooks.page(source)
-        files.append(File.generated(config, f"notebooks/{source.stem}.md", content=text))
+    for notebook in notebooks.sources():
+        text, pictures = notebooks.page(notebook)
+        files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=text))
         for name, content in pictures.items():
             files.append(File.generated(config, f"notebooks/{name}", content=content))
     files.append(File.generated(config, notebooks.SCRIPT, content=notebooks.script()))

@@ -35,6 +35,7 @@ SERVICE = {
     "log": "format of the log",
     "traces": "whether calls are sent to OpenTelemetry as spans",
     "operators": "keys that see metrics and health of all tenants, and no data",
+    "own_policies": "policies of your own that tenants may name, each as `module:Class`",
     "tls_cert": "file with the certificate (PEM)",
     "tls_key": "file with the certificate's key (PEM)",
     "max_headers": "bytes of a request's headers",
@@ -51,7 +52,7 @@ SERVICE = {
 }
 TENANT = {
     "dim": "number of features of an arm; must be given, unless there are `features`",
-    "policy": "name of the policy: one of `dyclu.policies.names()`",
+    "policy": "name of the policy: one of `dyclu.policies.names()`, or of `own_policies`",
     "options": "options of the policy",
     "mode": "`shadow` learns from choices that the caller makes",
     "epsilon": "share of decisions with a random arm",

@@ -14,7 +14,7 @@ import dyclu
 
 SOURCE = Path(dyclu.__file__).parent
 
-EDGES = {"cli.py", "client", "data", "plots", "service", "sim"}
+EDGES = {"adapters", "cli.py", "client", "data", "plots", "service", "sim"}
 """Files and folders that may import packages beside numpy and scipy."""
 
 FILES = sorted(
@@ -24,6 +24,7 @@ FILES = sorted(
 
 NOT_LOADED = (
     "sqlite3",
+    "dyclu.adapters",
     "dyclu.client",
     "dyclu.data",
     "dyclu.evaluate",

@@ -113,7 +113,7 @@ def load(path: str | PathLike[str], *, own: str | type | Collection[str | type] 
     if saved.kind not in _KINDS:
         raise ForeignFile(
             f"{path} holds a policy of kind {saved.kind!r}, expected one of "
-            f"{', '.join(_KINDS)}; read a policy of your own with dyclu.storage.read, "
+            f'{", ".join(_KINDS)}; name a policy of your own as own="module:Class", '
             "or install the version of dyclu that wrote it"
         )
     with damaged_on_error(path):

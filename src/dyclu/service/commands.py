@@ -253,7 +253,12 @@ def replay(
     if not noted:
         raise OptionError(f"{journal} was never served, so there is nothing to compare with")
     served = PolicySpec(**json.loads(noted))
-    told = served.options if policy is None else {}
+    if policy is None and served.own:
+        raise OptionError(
+            f"the journal was served by {served.name}, and a journal must not make a program "
+            f"import a module; if you trust it, pass --policy {served.name}"
+        )
+    told = served.options if policy in (None, served.name) else {}
     told = told if options is None else told | as_options(options)
     other = PolicySpec(policy or served.name, served.dim, told)
     with _bar("replaying", reader.last()) as progress:

@@ -8,7 +8,7 @@
 
     [tenants.shop]
     dim = 25                        # not needed if there are features
-    policy = "atlas"                # any of `dyclu.policies.names()`
+    policy = "atlas"                # any of `dyclu.policies.names()`, or one of own_policies
     options = {alpha = 0.25}        # options of the policy
     epsilon = 0.05
 
@@ -68,6 +68,7 @@ Whole = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 
 
+OwnPolicy = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 Digest = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
 KeyName = Annotated[str, Meta(pattern=ID, max_length=64)]
 Moment = Annotated[datetime, Meta(tz=True)]
@@ -210,6 +211,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     log: LogFormat = "plain"
     traces: bool = False
     operators: list[Operator] = []
+    own_policies: list[OwnPolicy] = []
     tls_cert: str | None = None
     tls_key: str | None = None
     max_headers: Annotated[int, Meta(ge=8192)] = 32_768
@@ -229,6 +231,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
             raise OptionError("no tenant is set up; pass --dim, or name tenants in the TOML file")
         _check_names(self.tenants)
         for name, tenant in self.tenants.items():
+            _check_listed(name, tenant, self.own_policies)
             _check_tenant(name, tenant)
         self._check_keys()
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -343,6 +346,8 @@ def _parsed(name: str, value: Any) -> Any:
     """Return options (``noise=0.1,window=30``) and keys (``digest role, ...``) as tables."""
     if name == "options" and isinstance(value, str):
         return as_options(value)
+    if name == "own_policies" and isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
     if name in _KEYS and isinstance(value, str):
         words = [part.split() for part in value.split(",")]
         return [dict(zip(_KEYS[name], one, strict=False)) for one in words]
@@ -469,6 +474,16 @@ def _check_names(names: Iterable[str]) -> None:
             raise OptionError(f"tenant {name!r}: this name is taken; choose another")
         if (other := folders.setdefault(name.lower(), name)) != name:
             raise OptionError(f"tenants {other!r} and {name!r} could be one folder; rename one")
+
+
+def _check_listed(name: str, tenant: TenantSettings, own: Sequence[str]) -> None:
+    """Refuse an own policy that is not listed, before its module is imported."""
+    if tenant.spec().own and tenant.policy not in own:
+        listed = ", ".join(own) or "none"
+        raise OptionError(
+            f"tenant {name}: {tenant.policy} is a policy of your own, and own_policies lists "
+            f'{listed}; add own_policies = ["{tenant.policy}"] if the service may import it'
+        )
 
 
 def _check_tenant(name: str, tenant: TenantSettings) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dyclu import policies
+from dyclu.policies.own import own_policy
 from dyclu.policy import Policy
 
 FORGETS_EXACTLY = frozenset({"linucb", "discounted-linucb", "sliding-linucb"})
@@ -27,7 +29,18 @@ class PolicySpec:
 
     def make(self) -> Policy:
         """Return a new policy that has learnt nothing."""
+        if self.own:
+            return own_policy(self.name, self.dim, known=policies.names(), options=self.options)
         return policies.make(self.name, self.dim, **self.options)
+
+    def load(self, path: Path) -> Policy:
+        """Return the policy of this kind that a file holds."""
+        return policies.load(path, own=self.name if self.own else ())
+
+    @property
+    def own(self) -> bool:
+        """Whether the policy is the operator's own, named as ``"module:Class"``."""
+        return ":" in self.name
 
     @property
     def forgets_exactly(self) -> bool:

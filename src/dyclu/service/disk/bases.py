@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from dyclu import policies
 from dyclu.errors import DamagedFile, FileError
 from dyclu.service.disk.history import History
 from dyclu.service.disk.journal import Journal
@@ -61,7 +60,7 @@ def sweep(tenant: Path) -> None:
 def write_files(folder: Path, state: State, spec: PolicySpec) -> None:
     """Write a state as the two files of a base."""
     state.policy.save(folder / POLICY)
-    write_state(folder / STATE, state, {"spec": asdict(spec), "made_by": made_by()})
+    write_state(folder / STATE, state, {"spec": asdict(spec), "made_by": made_by(spec.name)})
 
 
 def write_state(path: Path, state: State, options: dict[str, object]) -> None:
@@ -82,7 +81,7 @@ def read_files(folder: Path, spec: PolicySpec) -> Read:
     """Return the state that `write_files` wrote; with an empty policy if `spec` is another one."""
     saved = read(folder / STATE)
     same = saved.options["spec"] == asdict(spec)
-    policy = policies.load(folder / POLICY) if same else spec.make()
+    policy = spec.load(folder / POLICY) if same else spec.make()
     with damaged_on_error(folder):
         state = State.restored(policy, saved.state, saved.arrays)
     if not same:

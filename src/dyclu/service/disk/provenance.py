@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import dyclu
+from dyclu.policies.own import own_files
 
 COMPUTES = ("numpy", "scipy", "numba")
 """Libraries that policies compute with."""
@@ -21,12 +22,13 @@ SOURCES = (
 
 
 @cache
-def made_by() -> dict[str, str]:
+def made_by(policy: str = "") -> dict[str, str]:
     """Return the versions that a snapshot must have been made with to be used.
 
     The version of dyclu is the same between two releases while its code changes, so a digest of
     its sources is included. The sources are read once, when a tenant opens: a process continues to
-    run the code it has loaded, even if other code is installed later.
+    run the code it has loaded, even if other code is installed later. The same holds for a `policy`
+    of the operator's own, ``"module:Class"``.
 
     Examples
     --------
@@ -38,7 +40,16 @@ def made_by() -> dict[str, str]:
         "source": _source(),
         "machine": f"{platform.system()} {platform.machine()}",
         **{name: _version(name) for name in COMPUTES},
+        **({"policy": _own_source(policy)} if ":" in policy else {}),
     }
+
+
+def _own_source(policy: str) -> str:
+    """Return a digest of the files of an own policy."""
+    digest = hashlib.sha256()
+    for file in own_files(policy, known=()):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _version(name: str) -> str:
@@ -58,7 +69,7 @@ def _source() -> str:
     return digest.hexdigest()[:16]
 
 
-def difference(theirs: object) -> str:
+def difference(theirs: object, policy: str = "") -> str:
     """Return in words how other versions differ from these; an empty text if they do not.
 
     >>> difference(made_by()), difference({**made_by(), "numpy": "1.0"}).partition(",")[0]
@@ -68,7 +79,7 @@ def difference(theirs: object) -> str:
     """
     if not isinstance(theirs, dict):
         return "made by a dyclu that did not say what made it"
-    ours = made_by()
+    ours = made_by(policy)
     return "; ".join(
         f"made with {name} {theirs.get(name, 'unknown')}, this is {ours.get(name, 'unknown')}"
         for name in sorted(ours.keys() | theirs.keys())

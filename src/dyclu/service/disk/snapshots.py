@@ -24,7 +24,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread
 
-from dyclu import policies
 from dyclu.errors import FileError
 from dyclu.service.disk import archive, bases
 from dyclu.service.disk.provenance import difference, made_by
@@ -87,7 +86,7 @@ class Snapshots:
         self.used = 0
         self.owes = False
         # Compute the digest now, while the source files are those that were loaded.
-        made_by()
+        made_by(spec.name)
         make_folder(folder)
 
     def write(self, state: State, *, epoch: int, built: int | None = None) -> None:
@@ -96,7 +95,7 @@ class Snapshots:
         state.policy.save(stem.with_suffix(".policy"))
         options = {
             "spec": asdict(self.spec),
-            "made_by": made_by(),
+            "made_by": made_by(self.spec.name),
             "journal": self.journal,
             "built": epoch if built is None else built,
         }
@@ -128,7 +127,7 @@ class Snapshots:
                 saved = read(stem.with_suffix(".state"))
                 told = saved.options
                 if (told["spec"], told["journal"]) == (asdict(self.spec), self.journal):
-                    policy = policies.load(stem.with_suffix(".policy"))
+                    policy = self.spec.load(stem.with_suffix(".policy"))
                     state = State.restored(policy, saved.state, saved.arrays)
                     return Preview(state, int(told["built"]), dict(told["made_by"]))
         return None
@@ -145,11 +144,11 @@ class Snapshots:
         if saved.kind != bases.KIND or saved.options["spec"] != asdict(self.spec):
             LOG.warning("snapshot %s was made by another policy; it is not used", stem.name)
             return None
-        if differs := difference(saved.options.get("made_by")):
+        if differs := difference(saved.options.get("made_by"), self.spec.name):
             raise FileError(f"{differs}; the journal is replayed instead")
         if saved.options.get("journal") != self.journal:
             raise self._foreign(stem, "its journal has another id")
-        policy = policies.load(stem.with_suffix(".policy"))
+        policy = self.spec.load(stem.with_suffix(".policy"))
         with damaged_on_error(stem):
             state = State.restored(policy, saved.state, saved.arrays)
         if reader.time_of(state.total.seq) != state.total.at:

@@ -245,7 +245,11 @@ class Tenant:
     def origin(self) -> tuple[int, dict[str, str]]:
         """What the present state was made by: number of erasures before it, and versions."""
         preview = self._start.preview
-        return (self.built, made_by()) if preview is None else (preview.built, preview.made_by)
+        return (
+            (self.built, made_by(self.rules.spec().name))
+            if preview is None
+            else (preview.built, preview.made_by)
+        )
 
     @property
     def trouble(self) -> str | None:
