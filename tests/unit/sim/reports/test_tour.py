@@ -12,9 +12,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from dyclu.plots.drawing import BANDS
 from dyclu.policies import LinUCB, Uniform
 from dyclu.policy import Model
-from dyclu.sim.reports.demo import BANDS
 from dyclu.sim.reports.document import Document, Picture, Table
 from dyclu.sim.reports.page import html
 from dyclu.sim.reports.tour import (
