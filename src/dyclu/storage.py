@@ -89,6 +89,8 @@ def damaged_on_error(path: str | os.PathLike[str]) -> Iterator[None]:
     """Raise `DamagedFile` if contents whose digest is valid cannot be used."""
     try:
         yield
+    except FileError:
+        raise
     except (
         ArithmeticError,
         AttributeError,

@@ -116,7 +116,6 @@ def test_loading_an_unknown_kind_of_policy_names_it_in_the_error(tmp_path: Path)
     "saved",
     [
         Saved("DyClu", {}, {}, {}),
-        Saved("DyClu", {"dim": 2, "colour": "red"}, {}, {}),
         Saved("DyClu", {"dim": 2}, {"clock": 0, "owner": ["ana"], "residuals": {}}, {}),
         Saved("LinUCB", {"dim": 2}, {"keys": ["ana", "bea"]}, {"gram": np.zeros((1, 2, 2))}),
         Saved("Uniform", {"dim": 2}, {}, {}),
@@ -125,6 +124,12 @@ def test_loading_an_unknown_kind_of_policy_names_it_in_the_error(tmp_path: Path)
 def test_invalid_contents_with_a_valid_digest_raise_an_error(tmp_path: Path, saved: Saved) -> None:
     storage.write(tmp_path / "file", saved)
     with pytest.raises(FileError, match="makes no sense"):
+        dyclu.load(tmp_path / "file")
+
+
+def test_a_file_with_an_option_of_before_is_an_older_file(tmp_path: Path) -> None:
+    storage.write(tmp_path / "file", Saved("DyClu", {"dim": 2, "colour": "red"}, {}, {}))
+    with pytest.raises(OlderFile, match="no longer exist: colour"):
         dyclu.load(tmp_path / "file")
 
 

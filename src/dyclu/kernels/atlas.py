@@ -9,7 +9,7 @@ import numpy as np
 from dyclu.kernels.compiling import compiled
 from dyclu.kernels.laws import linearise, log_add, log_density, raised_chance
 from dyclu.kernels.linalg import add_outer, dot, times
-from dyclu.kernels.memory import CREDIT, DENSITY, RESPONSE, REWARD, WEIGHT
+from dyclu.kernels.memory import CREDIT, DENSITY, REMEMBERED, RESPONSE, REWARD, WEIGHT
 from dyclu.kernels.ridge import best_arm
 from dyclu.kernels.tastes import (
     COUNT,
@@ -17,6 +17,7 @@ from dyclu.kernels.tastes import (
     SLACK,
     VISITED,
     contribute,
+    estimate_without,
     refresh_stale,
     score_located,
     weigh,
@@ -287,6 +288,25 @@ def add_to_segment(
         moment[i] += w * response * z[i]
     sums[HELD] += 1.0
     sums[ENERGY] += w * response * response
+
+
+@compiled
+def seat_reward(
+    gram: FloatArray,
+    moment: FloatArray,
+    sums: FloatArray,
+    user: FloatArray,
+    block: FloatArray,
+    stream: FloatArray,
+) -> None:
+    """Add the last reward of a user's memory to their segment on the panel.
+
+    The panel's sums are those of least squares: a click counts as it is, with the weight 1.
+    """
+    seat, d, last = int(user[SEAT]), block.shape[1] - REMEMBERED, block[int(user[LENGTH]) - 1]
+    w = 1.0 if stream[BINARY] == 1.0 else last[d + WEIGHT]
+    add_to_segment(gram[seat], moment[seat], sums[seat], last[:d], last[d + REWARD], w)
+    sums[seat, RATIO] = user_variance(user, stream) / stream[NOISE]
 
 
 @compiled
@@ -596,6 +616,34 @@ def review(
             most, suspect = mass, k
     user[SUSPECT], user[SUSPICION] = suspect, most / (1.0 + changed)
     return 1.0 / (1.0 + changed), int(odds.argmax())
+
+
+@compiled
+def review_in_doubt(
+    precision: FloatArray,
+    shift: FloatArray,
+    theta: FloatArray,
+    tally: FloatArray,
+    rows: Ids,
+    prior_precision: FloatArray,
+    prior_shift: FloatArray,
+    prior_covariance: FloatArray,
+    prior_mean: FloatArray,
+    gram: FloatArray,
+    moment: FloatArray,
+    sums: FloatArray,
+    user: FloatArray,
+    block: FloatArray,
+    stream: FloatArray,
+    first: int,
+) -> tuple[float, int]:
+    """Review a user in doubt, by the models without the share that the user has in them."""
+    own, others = np.empty(rows[-1] + 1), theta.copy()
+    load_belief(user, own)
+    estimate_without(
+        precision, shift, rows, prior_precision, prior_shift, gram, moment, sums[SCALE], own, others
+    )
+    return review(others, tally, rows, prior_covariance, prior_mean, user, block, stream, first)
 
 
 @compiled

@@ -116,12 +116,12 @@ class RandomEffects(WithoutGroups, OneByOne):
             population.shift, users.gram[row], users.moment[row], users.sums[row],
             users.ledger[row], shared.memory, population.stream, x, y,
         )  # fmt: skip
-        seat = int(users.ledger[row, kernels.atlas.SEAT])
-        if seat != NONE:
-            weight = (
-                1.0 if population.binary else shared.memory[0, self.dim + kernels.memory.WEIGHT]
-            )
-            self._panel.add(seat, x, y, float(weight), float(users.sums[row, kernels.atlas.RATIO]))
+        if users.ledger[row, kernels.atlas.SEAT] != NONE:
+            panel = self._panel
+            kernels.atlas.seat_reward(
+                panel.gram, panel.moment, panel.sums, users.ledger[row], shared.memory,
+                population.stream,
+            )  # fmt: skip
         if population.clock >= population.due:
             self._learn_prior()
         return Outcome(user)

@@ -894,6 +894,57 @@ def test_review_is_the_posterior_over_change_points(
     assert by_model[int(user[atlas.SUSPECT])] == pytest.approx(max(by_model.values()), rel=1e-6)
 
 
+@FEW
+@given(SEEDS, st.integers(1, 3), st.integers(1, 5))
+def test_review_in_doubt_is_a_review_by_models_without_the_own_share(
+    seed: int, dim: int, length: int
+) -> None:
+    """The models of the second scene never held the segment."""
+    stream = a_stream(hazard=0.1, stray=-4.0)
+    scene, apart = Scene(seed, dim, length), Scene(seed, dim, length)
+    apart.share_out(-1.0)
+    scene.refresh()
+    apart.refresh()
+    density = norm.logpdf(scene.segment.y, scale=1.5)
+    found = []
+    for user in (scene.user, apart.user):
+        user[atlas.LENGTH] = length
+    found.append(
+        atlas.review_in_doubt(
+            scene.shelf.precision, scene.shelf.shift, scene.theta, scene.shelf.tally,
+            scene.shelf.rows, scene.prior.precision, scene.prior.shift, scene.prior.covariance,
+            scene.prior.mean, scene.gram, scene.moment, scene.sums, scene.user,
+            memory_of(scene.segment, density=density), stream, 0,
+        )
+    )  # fmt: skip
+    found.append(
+        atlas.review(
+            apart.theta, scene.shelf.tally, scene.shelf.rows, scene.prior.covariance,
+            scene.prior.mean, apart.user, memory_of(scene.segment, density=density), stream, 0,
+        )
+    )  # fmt: skip
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+    assert scene.user[atlas.SUSPICION] == pytest.approx(apart.user[atlas.SUSPICION], rel=1e-6)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_the_panel_gets_the_last_reward_with_its_weight_and_a_click_as_it_is(binary: bool) -> None:
+    data = Observed(np.array([[5.0, 1.0], [2.0, 1.0]]), np.array([7.0, 3.0]), 0.4)
+    block, user = memory_of(data), a_user({1: 1.0})
+    user[[atlas.LENGTH, atlas.SEAT]], user[[atlas.NOISE_SUM, atlas.NOISE_WEIGHT]] = (2, 1), (6, 1)
+    block[1, 1 + kernels.memory.WEIGHT], block[1, 1 + kernels.memory.RESPONSE] = 0.5, 9.0
+    stream = a_stream(binary=binary)
+    stream[[atlas.RATIO_PRIOR, atlas.RATIO_MEAN]] = 1.0, 1.0  # ratio (1 + 6)/(1 + 1)
+    gram, moment, sums = np.zeros((2, 2, 2)), np.zeros((2, 2)), np.zeros((2, 4))
+    atlas.seat_reward(gram, moment, sums, user, block, stream)
+    w = 1.0 if binary else 0.5
+    assert (gram[1] / w).tolist() == [[4.0, 2.0], [2.0, 1.0]]
+    assert (moment[1] / w).tolist() == [6.0, 3.0]
+    assert sums[1].tolist() == [1.0, 9.0 * w, 0.0, 3.5]
+    assert not gram[0].any()
+    assert not sums[0].any()
+
+
 def test_review_returns_a_number_where_a_change_is_beyond_doubt() -> None:
     scene, stream = Scene(0, 2, 5, noise=1e-6), a_stream(noise=1e-6, stray=-1e4)
     scene.refresh()

@@ -95,14 +95,14 @@ class Inference:
         if users.unit[row] == NONE and users.length[row] >= LEAST_SPAN:
             users.store_segment(row)
         block = users.roomy_memory(row, population.span)
-        gram, moment, sums = users.segment(row)
+        gram, moment, sums = segment = users.segment(row)
         surprised = kernels.atlas.learn_in_doubt(
             tastes.precision, tastes.shift, tastes.tally, tastes.rows, population.precision,
             population.shift, gram, moment, sums, users.ledger[row], block, population.stream, x, y,
         )  # fmt: skip
         users.holding[row] = sums[kernels.atlas.SCALE]
-        self._seat_reward(row)
-        age = self._review(row) if self._is_due(row, 1) else 0
+        self._seat_reward(row, block)
+        age = self._review_in_doubt(row, block, segment) if self._is_due(row, 1) else 0
         return self.settle(row, surprised, age)
 
     def _learn_located(self, row: int, x: FloatArray, y: float) -> Step:
@@ -113,21 +113,21 @@ class Inference:
             tastes.rows, population.precision, population.shift, population.contexts,
             users.ledger[row], block, population.stream, x, y,
         )  # fmt: skip
-        self._seat_reward(row)
+        self._seat_reward(row, block)
         due = suspicious if population.span < LONG else self._is_due(row, LEAST_SPAN)
-        age = self._review(row) if due or (suspicious and users.chance[row, 0] < 0.5) else 0
+        if not due and not (suspicious and users.chance[row, 0] < 0.5):
+            return Step(surprised)
+        age = self._review_located(row, block)
         return self.settle(row, surprised, age) if age else Step(surprised)
 
-    def _seat_reward(self, row: int) -> None:
-        """Add the last reward of a user to their segment on the panel, if it is there."""
-        users, population, seat = self.users, self.population, int(self.users.seat[row])
-        if seat != NONE:
-            last = users.memory(row)[int(users.length[row]) - 1]
-            y = float(last[self.dim + memory.REWARD])
-            weight = 1.0 if population.binary else float(last[self.dim + memory.WEIGHT])
-            variance = kernels.atlas.user_variance(users.ledger[row], population.stream)
-            ratio = variance / float(population.stream[kernels.atlas.NOISE])
-            self.panel.add(seat, last[: self.dim], y, weight, ratio)
+    def _seat_reward(self, row: int, block: FloatArray) -> None:
+        """Add the last reward of a user's memory to their segment on the panel, if it is there."""
+        if self.users.seat[row] != NONE:
+            panel = self.panel
+            kernels.atlas.seat_reward(
+                panel.gram, panel.moment, panel.sums, self.users.ledger[row], block,
+                self.population.stream,
+            )  # fmt: skip
 
     def _seat_memory(self, row: int, first: int, sign: float) -> None:
         """Add the rewards of a user's memory to their segment on the panel, or take them out."""
@@ -172,38 +172,37 @@ class Inference:
             users.seat[left] = NONE
         users.seat[row] = seat
 
-    def _review(self, row: int) -> int:
-        """End the user's segment if they have probably changed; return how many rewards ago."""
+    def _review_in_doubt(
+        self, row: int, block: FloatArray, segment: tuple[FloatArray, FloatArray, FloatArray]
+    ) -> int:
+        """End the segment if the user has probably changed; return how many rewards ago."""
         tastes, users, population = self.tastes, self.users, self.population
-        length = int(users.length[row])
-        located = users.status[row] == LOCATED
-        first = 0
-        if not located and users.segment(row)[2][kernels.atlas.HELD] <= length:
-            first = 1
-        if length <= first:
+        gram, moment, sums = segment
+        first = 1 if sums[kernels.atlas.HELD] <= users.length[row] else 0
+        if users.length[row] <= first:
             return 0
-        theta = tastes.theta if located else self._estimates_without(row)
-        unchanged, cut = kernels.atlas.review(
-            theta, tastes.tally, tastes.rows, population.covariance,
-            population.mean, users.ledger[row], users.memory(row), population.stream, first,
+        unchanged, cut = kernels.atlas.review_in_doubt(
+            tastes.precision, tastes.shift, tastes.theta, tastes.tally, tastes.rows,
+            population.precision, population.shift, population.covariance, population.mean,
+            gram, moment, sums, users.ledger[row], block, population.stream, first,
         )  # fmt: skip
+        return self._end_segment(row, unchanged, cut)
+
+    def _review_located(self, row: int, block: FloatArray) -> int:
+        """End the segment if the user has probably changed; return how many rewards ago."""
+        tastes, users, population = self.tastes, self.users, self.population
+        unchanged, cut = kernels.atlas.review(
+            tastes.theta, tastes.tally, tastes.rows, population.covariance, population.mean,
+            users.ledger[row], block, population.stream, 0,
+        )  # fmt: skip
+        return self._end_segment(row, unchanged, cut)
+
+    def _end_segment(self, row: int, unchanged: float, cut: int) -> int:
         if unchanged >= UNCHANGED:
             return 0
+        length = int(self.users.length[row])
         self._split(row, cut)
         return length - cut
-
-    def _estimates_without(self, row: int) -> FloatArray:
-        """Return the models' estimates without the share that a user in doubt has in them."""
-        tastes, users, population = self.tastes, self.users, self.population
-        gram, moment, sums = users.segment(row)
-        own = np.empty(int(tastes.rows[-1]) + 1)
-        kernels.atlas.load_belief(users.ledger[row], own)
-        theta = tastes.theta.copy()
-        kernels.tastes.estimate_without(
-            tastes.precision, tastes.shift, tastes.rows, population.precision, population.shift,
-            gram, moment, float(sums[kernels.atlas.SCALE]), own, theta,
-        )  # fmt: skip
-        return theta
 
     def _split(self, row: int, cut: int) -> None:
         """End a segment before the memory's reward `cut`; the rest begins a new one."""
@@ -401,8 +400,7 @@ class Inference:
         chance, model = float(users.chance[row, 0]), int(users.likely[row, 0])
         if users.status[row] == LOCATED or chance < CERTAIN:
             return Step(surprised)
-        _, _, sums = users.segment(row)
-        held = sums[kernels.atlas.HELD]
+        held = users.held(row)
         others = held if model == NEW else tastes.count[model] - chance * held
         if held < FEW or others < ESTABLISHED * (self.dim + 1) - ROUNDING:
             return Step(surprised)

@@ -14,7 +14,7 @@ from dyclu.core.noise import Noise
 from dyclu.policies.atlas.inference import Inference
 from dyclu.policies.atlas.sharing import KINDS
 from dyclu.policies.atlas.tastes import NEW
-from dyclu.policies.atlas.upkeep import Upkeep
+from dyclu.policies.atlas.upkeep import IDLE, Upkeep
 from dyclu.policies.atlas.users import LOCATED, NONE
 from dyclu.policies.common import columns
 from dyclu.policies.common.base import Arrays, OneByOne
@@ -142,7 +142,9 @@ class Atlas(OneByOne):
             before, after = int(ids[step.before]), int(ids[step.after])
             at = self._inference.population.clock
             self._moves.append(Change(user, at, before, after, step.certainty))
-        self._upkeep.step()
+        population = self._inference.population
+        if self._upkeep.phase != IDLE or population.clock >= population.due:
+            self._upkeep.step()
         return Outcome(user, step.surprised, changed)
 
     @property

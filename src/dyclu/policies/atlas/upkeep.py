@@ -80,11 +80,9 @@ class Upkeep:
         self.odds: list[float] = []
 
     def step(self) -> None:
-        """Do the slice that is due after a reward."""
-        population = self.inference.population
+        """Do the next slice: when the prior is due, and after each reward until all is done."""
         if self.phase == IDLE:
-            if population.clock >= population.due:
-                self._learn_prior()
+            self._learn_prior()
         elif self.phase == PLACING:
             self._place_some()
         elif self.phase == MERGING:
@@ -92,7 +90,7 @@ class Upkeep:
         else:
             self._group()
             self._tidy()
-            self.inference.sharing.fold(self.inference.tastes, population)
+            self.inference.sharing.fold(self.inference.tastes, self.inference.population)
             self.phase = IDLE
 
     def _learn_prior(self) -> None:

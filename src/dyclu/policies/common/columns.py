@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dyclu.errors import OlderFile
+
 _Key = TypeVar("_Key")
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -121,4 +123,16 @@ def fill(owner: object, columns: Columns, rows: int, arrays: Mapping[str, NDArra
     """Restore the rows that `dump` returned."""
     make_room(owner, columns, rows)
     for name in columns:
-        getattr(owner, name)[:rows] = arrays[name]
+        column = getattr(owner, name)
+        shape = (len(arrays[name]), *column.shape[1:])
+        column[:rows] = of_shape(name, arrays[name], shape)
+
+
+def of_shape(name: str, array: NDArray[_Scalar], shape: tuple[int, ...]) -> NDArray[_Scalar]:
+    """Return an array of a file, if it has the shape that it is saved with today."""
+    if array.shape != shape:
+        raise OlderFile(
+            f"the file's {name} has the shape {array.shape}, this dyclu saves it with {shape}; "
+            "load it with the version that saved it, or learn anew"
+        )
+    return array

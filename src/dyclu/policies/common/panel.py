@@ -67,13 +67,6 @@ class Panel:
         self.owner[seat], self.sums[seat, kernels.atlas.RATIO] = user, 1.0
         return seat, max(left, NONE)
 
-    def add(self, seat: int, x: FloatArray, y: float, weight: float, ratio: float) -> None:
-        """Add a reward to a segment; `ratio` is the user's noise variance by the population's."""
-        kernels.atlas.add_to_segment(
-            self.gram[seat], self.moment[seat], self.sums[seat], x, y, weight
-        )
-        self.sums[seat, kernels.atlas.RATIO] = ratio
-
     def empty(self, seat: int) -> None:
         """Remove the rewards of a segment; it keeps its seat, if it has one."""
         if seat != NONE:

@@ -14,6 +14,7 @@ import numpy as np
 
 from dyclu import kernels
 from dyclu.errors import OptionError
+from dyclu.policies.common import columns
 from dyclu.validation import SMALLEST, FloatArray
 
 Rewards = Literal["binary", "real"]
@@ -535,7 +536,8 @@ class Population:
         self.first = [tuple(pair) for pair in state["first"]]
         self.odds = (state["odds"][0], state["odds"][1])
         for name in _ARRAYS:
-            setattr(self, name, arrays[name].copy())
+            shape = getattr(self, name).shape
+            setattr(self, name, columns.of_shape(name, arrays[name], shape).copy())
 
 
 _NUMBERS = ("first", "changes", "segments", "span", "clock", "due", "line_noise", "odds", "stride")

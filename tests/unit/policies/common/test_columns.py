@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import dyclu
+from dyclu import storage
+from dyclu.errors import OlderFile
 from dyclu.policies.common import columns
 from dyclu.policies.common.columns import FIRST_ROOM
 
@@ -47,3 +49,15 @@ def test_an_atlas_that_was_often_reloaded_saves_the_same_bytes(tmp_path: Path) -
     kept.save(tmp_path / "kept")
     reloaded.save(tmp_path / "reloaded")
     assert (tmp_path / "kept").read_bytes() == (tmp_path / "reloaded").read_bytes()
+
+
+@pytest.mark.parametrize("array", ["tastes_tally", "population_stream"])
+def test_a_file_with_fewer_columns_than_today_is_an_older_file(tmp_path: Path, array: str) -> None:
+    policy, path = dyclu.Atlas(1), tmp_path / "atlas"
+    policy.learn("ana", [1.0], 0.5)
+    policy.save(path)
+    saved = storage.read(path)
+    saved.arrays[array] = saved.arrays[array][..., :-1]
+    storage.write(path, saved)
+    with pytest.raises(OlderFile, match=f"{array.split('_')[1]} has the shape .*learn anew"):
+        dyclu.load(path)
