@@ -7,6 +7,10 @@ READY := .venv/.ready
 # its place where the packages are behind such settings.
 WANTED := install --quiet --editable '.[all,dev,docs]'
 
+# uv installs no byte code, and tests start hundreds of interpreters: without stored byte code each
+# of them would compile numpy, scipy and numba again, which takes seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: dist test-lowest demo docs notebooks test test-long crashtest crashtest-cluster soak lint bench clean
 
 demo: $(READY)
