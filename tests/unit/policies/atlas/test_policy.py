@@ -392,15 +392,15 @@ def test_nobody_resembles_anybody(noise: float | None) -> None:
     everyone_else = replace(SMALL, users=8, parameters=None)
     alone = regret(lambda: LinUCB(6, alpha=0.3), everyone_else, 4)
     # Single worlds differ by a fifth; sharing must not cost more than a part of the exploration.
-    assert regret(lambda: Atlas(6, noise=noise), everyone_else, 4) <= 1.5 * alone
+    assert regret(lambda: Atlas(6, noise=noise), everyone_else, 4) <= 1.4 * alone
 
 
 @pytest.mark.parametrize("noise", [None, NOISE])
 def test_everybody_is_alike(noise: float | None) -> None:
     same = replace(SMALL, parameters=1)
     told = regret(lambda: LinUCB(6, alpha=0.3, shared=True), same, 4)
-    # The issue asks for three times the policy that is told so.
-    assert regret(lambda: Atlas(6, noise=noise), same, 4) <= 2.0 * told
+    # 1.32 with estimated noise, 1.17 with known noise.
+    assert regret(lambda: Atlas(6, noise=noise), same, 4) <= 1.5 * told
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.03])
@@ -465,7 +465,7 @@ def test_heavy_tails_move_nobody(stray: Callable[[np.random.Generator], float]) 
     late = Crowd(policy).serve(FOUR, 300, stray=stray)[-400:]
     assert np.mean(late) < 0.02
     assert len(policy.changes) <= 3
-    assert policy.noise < 6 * NOISE
+    assert policy.noise < 4 * NOISE  # Student's t with 3 degrees of freedom: √3
 
 
 # Rewards of any kind
@@ -493,7 +493,7 @@ def regret_after_a_gross_number(
 @pytest.mark.parametrize("at", [5, 15])
 def test_one_context_and_reward_in_another_unit_do_no_harm(at: int, noise: float | None) -> None:
     """The reward is what it should be, by the context."""
-    assert max(regret_after_a_gross_number(at, unit, unit, noise) for unit in (1e4, 1e5)) < 0.1
+    assert max(regret_after_a_gross_number(at, unit, unit, noise) for unit in (1e4, 1e5)) < 0.05
 
 
 @pytest.mark.parametrize("noise", [None, NOISE])
@@ -503,7 +503,7 @@ def test_one_gross_reward_at_the_beginning_is_soon_forgotten(noise: float | None
         regret_after_a_gross_number(at, 1.0, gross, noise)
         for at in (5, 15)
         for gross in (1e4, 1e6)
-    ) < 0.1  # fmt: skip
+    ) < 0.05  # fmt: skip
 
 
 @pytest.mark.parametrize("constant", [0.0, 1.0, 0.3, -1e30])
@@ -679,7 +679,7 @@ def test_contexts_that_are_all_the_same() -> None:
     for reward in (1.0, 0.9, 1.1) * 20:
         assert policy.decide("a", arm).arm == 0
         policy.learn("a", arm[0], reward)
-    assert policy.decide("a", arm).mean == pytest.approx(1.0, abs=0.05)
+    assert policy.decide("a", arm).mean == pytest.approx(1.0, abs=0.02)
 
 
 def test_contexts_that_never_span_the_space() -> None:
@@ -688,7 +688,7 @@ def test_contexts_that_never_span_the_space() -> None:
         x = np.concatenate((rng.normal(size=2), np.zeros(DIM - 2)))
         policy.learn("a", x, float(x @ TASTES[0] + NOISE * rng.normal()))
     assert_finite(policy, "a", np.eye(DIM))
-    assert policy.decide("a", np.eye(DIM)[:1]).mean == pytest.approx(TASTES[0, 0], abs=0.05)
+    assert policy.decide("a", np.eye(DIM)[:1]).mean == pytest.approx(TASTES[0, 0], abs=0.02)
 
 
 def test_one_constant_feature_of_great_weight_does_little_harm() -> None:
