@@ -19,6 +19,7 @@ from dyclu.client.logs import (
     parts,
     renumbered,
 )
+from dyclu.client.owners import Owners
 from dyclu.client.requests import (
     Choice,
     Request,
@@ -47,20 +48,23 @@ class Client:
     Parameters
     ----------
     url : str
-        Address of the service.
+        Address of the service. In a cluster, of any of its processes: the others are learnt from
+        answers, and asked directly for what they own.
     key : str or None
         The API key, if the service needs one.
     timeout : float
         Seconds that one attempt may take.
     attempts : int
-        How often a request is sent at most.
+        How often a request is sent at most. The pauses between nine attempts outlast the lease of a
+        process that was killed (10 s by default).
     """
 
     def __init__(
-        self, url: str, *, key: str | None = None, timeout: float = 5.0, attempts: int = 6
+        self, url: str, *, key: str | None = None, timeout: float = 5.0, attempts: int = 9
     ) -> None:
         self._url, self._attempts = url, attempts
-        self._http = httpx.Client(base_url=url, headers=headers_for(key), timeout=timeout)
+        self._owners = Owners(url)
+        self._http = httpx.Client(headers=headers_for(key), timeout=timeout)
 
     def decide(
         self,
@@ -76,7 +80,8 @@ class Client:
         Options are `slots`, `rank`, `active`, `explain`, and in shadow mode `chosen`, `propensity`
         and `at`.
         """
-        return choice_of(self._ask(decision_request(user, arms, context, decision_id, options)))
+        id = decision_id or self._owners.new_id(user)
+        return choice_of(self._ask(decision_request(user, arms, context, id, options)))
 
     def reward(
         self,
@@ -188,10 +193,14 @@ class Client:
         pause = next(attempts)
         while True:
             time.sleep(pause)
+            url = self._owners.url(request)
             try:
-                result: Result = self._http.request(request.method, request.path, json=request.body)
+                result: Result = self._http.request(
+                    request.method, f"{url}{request.path}", json=request.body
+                )
             except httpx.TransportError as error:
                 result = error
+            self._owners.learn(url, result)
             try:
                 pause = attempts.send(result)
             except StopIteration as done:
@@ -218,10 +227,11 @@ class AsyncClient:
     """The same for asyncio: every method is awaited."""
 
     def __init__(
-        self, url: str, *, key: str | None = None, timeout: float = 5.0, attempts: int = 6
+        self, url: str, *, key: str | None = None, timeout: float = 5.0, attempts: int = 9
     ) -> None:
         self._url, self._attempts = url, attempts
-        self._http = httpx.AsyncClient(base_url=url, headers=headers_for(key), timeout=timeout)
+        self._owners = Owners(url)
+        self._http = httpx.AsyncClient(headers=headers_for(key), timeout=timeout)
 
     async def decide(
         self,
@@ -237,9 +247,8 @@ class AsyncClient:
         Options are `slots`, `rank`, `active`, `explain`, and in shadow mode `chosen`, `propensity`
         and `at`.
         """
-        return choice_of(
-            await self._ask(decision_request(user, arms, context, decision_id, options))
-        )
+        id = decision_id or self._owners.new_id(user)
+        return choice_of(await self._ask(decision_request(user, arms, context, id, options)))
 
     async def reward(
         self,
@@ -351,12 +360,14 @@ class AsyncClient:
         pause = next(attempts)
         while True:
             await asyncio.sleep(pause)
+            url = self._owners.url(request)
             try:
                 result: Result = await self._http.request(
-                    request.method, request.path, json=request.body
+                    request.method, f"{url}{request.path}", json=request.body
                 )
             except httpx.TransportError as error:
                 result = error
+            self._owners.learn(url, result)
             try:
                 pause = attempts.send(result)
             except StopIteration as done:

@@ -81,7 +81,7 @@ class Request:
 
     `batch` says that it is a batch, which is sent again if any of its items is refused
     temporarily. `if_gone` is the answer if an earlier attempt may have
-    succeeded and this one finds nothing left to do.
+    succeeded and this one finds nothing left to do. `user` or `decision` is what it is about.
     """
 
     method: str
@@ -89,6 +89,8 @@ class Request:
     body: Any = None
     batch: bool = False
     if_gone: dict[str, Any] | None = None
+    user: str | None = None
+    decision: str | None = None
 
     def attempts(self, most: int, url: str) -> Generator[float, Result, dict[str, Any]]:
         """Yield the pause before each attempt, receive its result; return the answer, or raise."""
@@ -133,20 +135,19 @@ def decision_request(
     user: str,
     arms: Mapping[str, Row],
     context: Mapping[str, Any] | None,
-    decision_id: str | None,
+    decision_id: str,
     options: dict[str, Any],
 ) -> Request:
-    """Return the request for a decision, with an id."""
+    """Return the request for a decision."""
     rows = [
         {**row, "id": id}
         if isinstance(row, Mapping)
         else {"id": id, "features": [float(value) for value in row]}
         for id, row in arms.items()
     ]
-    body = {"user": user, "arms": rows, "decision_id": decision_id or uuid.uuid4().hex, **options}
-    return Request(
-        "POST", "/v1/decisions", body if context is None else body | {"context": context}
-    )
+    body = {"user": user, "arms": rows, "decision_id": decision_id, **options}
+    told = body if context is None else body | {"context": context}
+    return Request("POST", "/v1/decisions", told, user=user)
 
 
 def observation_row(
@@ -165,7 +166,16 @@ def observation_row(
 def observations_request(rows: Iterable[Mapping[str, Any]]) -> Request:
     """Return the request that sends observations; each has an id."""
     named = [{"event_id": uuid.uuid4().hex, **row} for row in rows]
-    return Request("POST", "/v1/observations", {"observations": named}, batch=True)
+    # One user's can go to their owner; others are cut by whoever is asked.
+    users = {row.get("user") for row in named}
+    user = users.pop() if len(users) == 1 else None
+    return Request(
+        "POST",
+        "/v1/observations",
+        {"observations": named},
+        batch=True,
+        user=user if isinstance(user, str) else None,
+    )
 
 
 def declared_features(answer: dict[str, Any]) -> Features | None:
@@ -190,24 +200,26 @@ def reward_request(
         body["slot"] = slot
     if values is not None:
         body["values"] = {str(number): float(one) for number, one in values.items()}
-    return Request("POST", f"/v1/decisions/{_quoted(decision_id)}/reward", body)
+    return Request(
+        "POST", f"/v1/decisions/{_quoted(decision_id)}/reward", body, decision=decision_id
+    )
 
 
 def activation_request(decision_id: str) -> Request:
     """Return the request that activates a decision."""
-    return Request("POST", f"/v1/decisions/{_quoted(decision_id)}/activate")
+    return Request("POST", f"/v1/decisions/{_quoted(decision_id)}/activate", decision=decision_id)
 
 
 def user_request(user: str) -> Request:
     """Return the question about a user."""
-    return Request("GET", f"/v1/users/{_quoted(user)}")
+    return Request("GET", f"/v1/users/{_quoted(user)}", user=user)
 
 
 def erasure_request(user: str) -> Request:
     """Return the request that erases a user."""
     # If an earlier attempt erased the user, its answer, with the number of lines, was lost.
     gone = {"user": user, "erased_records": None, "rebuilding": None}
-    return Request("DELETE", f"/v1/users/{_quoted(user)}", if_gone=gone)
+    return Request("DELETE", f"/v1/users/{_quoted(user)}", if_gone=gone, user=user)
 
 
 def changes_request(since: int, epoch: int | None) -> Request:

@@ -259,7 +259,8 @@ def test_a_load_test_ends_after_its_rounds_and_rewards_the_given_share(tmp_path:
 def test_another_turn_has_the_same_users_and_other_arms() -> None:
     first, again, other = (SimulatedUsers(Load(turn=turn), 3) for turn in (0, 0, 1))
     bodies = [
-        [one.round()[2].partition(b"arms")[2] for _ in range(50)] for one in (first, again, other)
+        [one.round(str)[3].partition(b"arms")[2] for _ in range(50)]
+        for one in (first, again, other)
     ]
     assert bodies[0] == bodies[1]
     assert not set(bodies[0]) & set(bodies[2])

@@ -100,7 +100,7 @@ class Service:
     async def start(self) -> None:
         """Start serving; needs a running event loop."""
         if self.keeper is not None:
-            self.router = Router(self.keeper)
+            self.router = Router(self.keeper, self.requests)
         for tenant in self.tenants.values():
             if tenant.stopped is None:
                 tenant.begin(snapshot_every=self.settings.snapshot_every)

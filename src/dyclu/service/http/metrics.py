@@ -79,6 +79,7 @@ class Requests:
 
     def __init__(self) -> None:
         self.statuses: Counter[tuple[str, int]] = Counter()
+        self.passed_on: Counter[str] = Counter()
         self._latencies: dict[str, list[int]] = {}
         self._seconds: dict[str, float] = {}
         self._rising: dict[str, tuple[float, float]] = {}
@@ -106,8 +107,10 @@ class Requests:
         self._latencies[call][bisect_left(BOUNDS, seconds)] += 1
         self._seconds[call] += seconds
 
-    def add_to(self, counts: Family, latencies: Family, tenant: str) -> None:
-        """Add the counts to two metrics."""
+    def add_to(self, counts: Family, passed: Family, latencies: Family, tenant: str) -> None:
+        """Add the counts to three metrics."""
+        for call, count in sorted(self.passed_on.items()):
+            passed.add(count, {"tenant": tenant, "call": call})
         for (call, status), count in sorted(self.statuses.items()):
             counts.add(count, {"tenant": tenant, "call": call, "status": str(status)})
         for call in sorted(self._latencies):
@@ -236,9 +239,11 @@ def _of_tenants(watched: list[Watched], requests: Mapping[str, Requests]) -> Ite
     yield from (_family(watched, *told) for told in _OF_ANY_TENANT)
     counts = Family("dyclu_requests_total", "counter", "Requests by call and status.")
     latencies = Family("dyclu_request_seconds", "histogram", "Time until a request is answered.")
+    help = "Requests, or parts of batches, passed on to another process of the cluster."
+    passed = Family("dyclu_passed_on_total", "counter", help)
     for name, one in requests.items():
-        one.add_to(counts, latencies, name)
-    yield from (counts, latencies)
+        one.add_to(counts, passed, latencies, name)
+    yield from (counts, passed, latencies)
 
 
 def _family(watched: list[Watched], name: str, kind: Kind, help: str, figure: _Figure) -> Family:

@@ -10,7 +10,7 @@ import asyncio
 import hmac
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -19,11 +19,13 @@ import msgspec
 from msgspec import UNSET
 from starlette.datastructures import QueryParams
 
+from dyclu.client.owners import OWNER
 from dyclu.service import schema
 from dyclu.service.cluster.keeper import Keeper, not_here
 from dyclu.service.cluster.places import partition_of, told_by
 from dyclu.service.http.answers import Answer, answered, encode
 from dyclu.service.http.calls import Asked, Call, problem
+from dyclu.service.http.metrics import Requests
 from dyclu.service.http.naming import checked_observations
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal, over_limit
@@ -64,8 +66,8 @@ class Routed:
 class Router:
     """Answers requests of all tenants of a cluster."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, keeper: Keeper, requests: Mapping[str, Requests]) -> None:
+        self._keeper, self._requests = keeper, requests
         self._http = httpx.AsyncClient(
             timeout=TIMEOUT, limits=httpx.Limits(max_connections=200), trust_env=False
         )
@@ -82,7 +84,9 @@ class Router:
             return await self._here(asked, passed_on)
         if (field := BATCHES.get(asked.call.name)) is not None:
             return await self._batch(asked, field)
-        return await self._ask(asked, await self._partition(asked))
+        partition = await self._partition(asked)
+        answer = await self._ask(asked, partition)
+        return self._naming_owner(answer, asked, partition)
 
     def _passed_on(self, headers: Mapping[bytes, bytes]) -> int | None:
         """Return the partition for which another process passed a request on; None if none did."""
@@ -92,6 +96,15 @@ class Router:
         if not hmac.compare_digest(key, self._keeper.key.encode()):
             raise Refusal(403, "cluster", "the key is not that of this cluster", field=KEY)
         return int(headers.get(PARTITION.encode(), b"-1"))
+
+    def _naming_owner(self, answer: Answer, asked: Routed, partition: int) -> Answer:
+        """Tell the caller who gave the answer, if it was another process."""
+        place = (asked.tenant, partition)
+        owner = self._keeper.overview.owner(place)
+        if place in self._keeper.serving or owner is None:
+            return answer
+        told = f"{partition}/{self._rules(asked).partitions} {owner.url}"
+        return replace(answer, more={**answer.more, OWNER: told})
 
     # --- which partition ---------------------------------------------------------------------
 
@@ -177,6 +190,7 @@ class Router:
         if asked.body is not None:
             content, headers["content-type"] = encode(asked.body), "application/json"
         query = asked.query.decode("latin-1")
+        self._requests[asked.tenant].passed_on[asked.call.name] += 1
         try:
             got = await self._http.request(
                 asked.call.method,
@@ -220,7 +234,8 @@ class Router:
                 results[index] = result
 
         await asyncio.gather(*(ask(*place) for place in places.items()))
-        return answered({"results": results})
+        answer = answered({"results": results})
+        return self._naming_owner(answer, asked, *places) if len(places) == 1 else answer
 
     async def _of_item(self, asked: Routed, item: Any) -> int:
         count = self._rules(asked).partitions

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
 
+from dyclu.client.owners import OWNER, Owners
+from dyclu.client.requests import Request
 from dyclu.errors import OptionError
 from dyclu.validation import FloatArray
 
@@ -126,7 +127,6 @@ class SimulatedUsers:
             b'{"id":"%d","features":%s}' % (i, _encode(row)) for i, row in enumerate(table.tolist())
         ]
         self.load = load
-        self.run = f"{time.time_ns():x}"
         self.count = 0
 
     @property
@@ -134,17 +134,18 @@ class SimulatedUsers:
         """Whether the wanted number of rounds has been sent."""
         return self.load.rounds is not None and self.count >= self.load.rounds
 
-    def round(self) -> tuple[int, FloatArray, bytes]:
-        """Return the round's number, its arms' expected rewards, and the request's body."""
+    def round(self, new_id: Callable[[str], str]) -> tuple[str, str, FloatArray, bytes]:
+        """Return user and id of a decision, its arms' expected rewards, and the request's body."""
         self.count += 1
         user = self.chance.randrange(self.load.users)
         taste = user % self.load.tastes
         offered = self.chance.sample(range(TABLE), self.load.arms)
         arms = b",".join([self.written[i] for i in offered])
-        id = f"{self.run}-{self.count}".encode()
+        id = new_id(f"u{user}")
         slots = b',"slots":%d' % self.load.slots if self.load.slots > 1 else b""
-        body = b'{"user":"u%d","decision_id":"%s","arms":[%s]%s}' % (user, id, arms, slots)
-        return self.count, self.worth[offered, taste], body
+        told = (user, id.encode(), arms, slots)
+        body = b'{"user":"u%d","decision_id":"%s","arms":[%s]%s}' % told
+        return f"u{user}", id, self.worth[offered, taste], body
 
 
 class HttpConnection:
@@ -161,6 +162,7 @@ class HttpConnection:
         self._head = f"Host: {host}:{port}\r\nContent-Type: application/json\r\n{bearer}"
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self.owner = ""
 
     async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
         """Send a body and return status and answer; raises OSError if the connection breaks."""
@@ -179,6 +181,7 @@ class HttpConnection:
         try:
             self._writer.write(head.encode() + body)
             answer = await self._reader.readuntil(b"\r\n\r\n")
+            self.owner = _header(answer, OWNER)
             length = answer.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
             return int(answer[9:12]), await self._reader.readexactly(int(length))
         except (asyncio.IncompleteReadError, ValueError) as error:
@@ -203,6 +206,55 @@ class HttpConnection:
                 await writer.wait_closed()
 
 
+class Processes:
+    """Connections of one client to the processes of a service, to the owners as far as known."""
+
+    def __init__(self, url: str, key: str | None, owners: Owners) -> None:
+        self._url, self._key, self._owners = url, key, owners
+        self._open: dict[str, HttpConnection] = {}
+        self.new_id = owners.new_id
+
+    async def post(self, path: str, body: bytes, user: str) -> tuple[int, bytes]:
+        """Send a body that is about a user; raises OSError if the connection breaks."""
+        url = self._owners.url(Request("POST", path, user=user))
+        if url not in self._open:
+            self._open[url] = connection_to(url, self._key)
+        connection = self._open[url]
+        try:
+            status, answer = await connection.post(path, body)
+        except OSError:
+            self._owners.lost(url)
+            raise
+        self._owners.heard(url, status, connection.owner)
+        return status, answer
+
+    async def end(self) -> None:
+        """Close all connections."""
+        for connection in self._open.values():
+            await connection.end()
+
+
+def connection_to(url: str, key: str | None) -> HttpConnection:
+    """Return a connection to an address, which is opened by the first request."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or parts.hostname is None:
+        raise OptionError(
+            f"url is {url!r}, expected http://host:port or https://host:port; put no path behind it"
+        )
+    tls = parts.scheme == "https"
+    return HttpConnection(parts.hostname, parts.port or (443 if tls else 80), key, tls=tls)
+
+
+def _header(head: bytes, name: str) -> str:
+    """Return a header of an answer, empty if it has none."""
+    low = head.lower()
+    start = low.find(f"\r\n{name}: ".encode())
+    if start < 0:
+        return ""
+    start += len(name) + 4
+    return head[start : head.index(b"\r\n", start)].decode("latin-1")
+
+
 def _unit(rows: FloatArray) -> FloatArray:
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
@@ -216,20 +268,14 @@ async def load(
     progress: Callable[[float], None] = lambda _: None,
 ) -> LoadResult:
     """Run a load test; the service is asked for its dimension unless `dim` is given."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or parts.hostname is None:
-        raise OptionError(
-            f"url is {url!r}, expected http://host:port or https://host:port; put no path behind it"
-        )
-    tls = parts.scheme == "https"
-    host, port = parts.hostname, parts.port or (443 if tls else 80)
-    connect = partial(HttpConnection, host, port, key, tls=tls)
-    users = SimulatedUsers(wanted, dim or await _dim(connect()))
+    first = connection_to(url, key)
+    users = SimulatedUsers(wanted, dim or await _dim(first))
+    owners = Owners(url)
     served = LoadResult()
     began = time.perf_counter()
     pace = None if wanted.rate is None else wanted.clients / wanted.rate
     jobs = [
-        _client(connect(), users, served, began, pace, number / wanted.clients)
+        _client(Processes(url, key, owners), users, served, began, pace, number / wanted.clients)
         for number in range(wanted.clients)
     ]
     watching = asyncio.create_task(_watch(began, wanted.seconds, progress))
@@ -262,7 +308,7 @@ async def _watch(began: float, seconds: float, progress: Callable[[float], None]
 
 
 async def _client(
-    connection: HttpConnection,
+    processes: Processes,
     users: SimulatedUsers,
     served: LoadResult,
     began: float,
@@ -275,7 +321,7 @@ async def _client(
         if pace is not None:
             await asyncio.sleep(max(0.0, due - now))
         try:
-            await _round(connection, users, served, now if pace is None else due)
+            await _round(processes, users, served, now if pace is None else due)
         except OSError as error:
             served.errors[type(error).__name__] += 1
             await asyncio.sleep(0.05)
@@ -284,19 +330,19 @@ async def _client(
         missed = math.ceil((end - due) / pace - TINY)
         if missed > 0:
             served.errors[NOT_BEGUN] += missed
-    await connection.end()
+    await processes.end()
 
 
 async def _round(
-    connection: HttpConnection, users: SimulatedUsers, served: LoadResult, began: float
+    processes: Processes, users: SimulatedUsers, served: LoadResult, began: float
 ) -> None:
     """Ask for a decision and reward it; the decision's latency is measured from `began`.
 
     At a fixed rate this is when it was due: if the service stands still, the rounds that should
     have begun meanwhile have waited, too.
     """
-    number, worth, body = users.round()
-    status, answer = await connection.post("/v1/decisions", body)
+    user, id, worth, body = users.round(processes.new_id)
+    status, answer = await processes.post("/v1/decisions", body, user)
     if status != 200:
         served.errors[str(status)] += 1
         return
@@ -313,8 +359,7 @@ async def _round(
     if shown.slots is not None:
         given = {"values": {str(slot): value for slot, value in enumerate(rewards, 1)}}
     began = time.perf_counter()
-    path = f"/v1/decisions/{users.run}-{number}/reward"
-    status, _ = await connection.post(path, _encode(given))
+    status, _ = await processes.post(f"/v1/decisions/{id}/reward", _encode(given), user)
     if status == 200:
         served.rewards.append(time.perf_counter() - began)
     else:
