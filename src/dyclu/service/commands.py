@@ -1,4 +1,4 @@
-"""The commands ``dyclu serve | key | load | replay | export | loadtest``; `dyclu.cli` mounts them.
+"""The commands of ``dyclu`` about the service; `dyclu.cli` mounts them.
 
 What a command needs is imported when it runs: so ``dyclu --help`` is fast, and without the extra
 ``service`` a command says that it is missing.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +26,7 @@ Config = Annotated[
 
 def mount(app: typer.Typer, decorator: Callable[[], Any]) -> None:
     """Add the commands to the command line; `decorator()` is applied to each of them."""
-    for command in (serve, key, load, replay, export, loadtest):
+    for command in (serve, key, load, migrate, replay, export, loadtest):
         app.command()(decorator()(_with_extra()(command)))
 
 
@@ -218,6 +218,52 @@ def _address(config: Path | None) -> str:
     host = "127.0.0.1" if told.host in ("0.0.0.0", "::") else told.host
     scheme = "http" if told.tls_cert is None else "https"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{told.port}"
+
+
+def migrate(
+    data: Annotated[Path, typer.Argument(help="Data folder of a service that is stopped.")],
+    store: Annotated[
+        str,
+        typer.Option(help="PostgreSQL to move to.", metavar="URL", envvar="DYCLU_STORE"),
+    ],
+    partitions: Annotated[
+        int, typer.Option(help="Partitions per tenant; cannot change later.", min=1, max=4096)
+    ] = 64,
+    tenant: Annotated[
+        str | None, typer.Option(help="Move this tenant only.", show_default="all")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Name of your own policy (module:Class), if one served."),
+    ] = None,
+    forget_base: Annotated[
+        bool,
+        typer.Option("--forget-base", help="Learn from the kept lines only, if others are gone."),
+    ] = False,
+) -> None:
+    """Move journals from files to PostgreSQL, for several processes.
+
+    Each tenant is moved in one transaction, and verified before it is committed: every user's
+    history, and what each partition has learnt. The folder is only read. After an interruption run
+    it again; what was moved before is verified again.
+    """
+    from dyclu.service.disk.postgres.database import Database
+    from dyclu.service.tools.migration.migrate import Plan
+    from dyclu.service.tools.migration.migrate import migrate as run
+
+    database, plan = Database(store, most=1), Plan(partitions, policy, forget_base)
+    with closing(database), _bar("moving", 1.0) as progress:
+        for one in run(
+            data, database, plan, tenant=tenant, progress=lambda _, share: progress(share)
+        ):
+            done = "moved and" if one.now else "was moved before, and is"
+            if one.users is None:
+                typer.echo(f"{one.tenant}: was moved before, and has been served since")
+            else:
+                typer.echo(
+                    f"{one.tenant}: {done} verified: {one.lines} lines about {one.users} users, "
+                    f"{partitions} partitions"
+                )
 
 
 def replay(

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dyclu.errors import OptionError
 from dyclu.service.cluster.places import Place
@@ -102,23 +103,7 @@ class Leases:
         """Make the partitions of tenants that have none; refuse another number of them."""
         with self._database.connection() as connection, connection.transaction():
             for tenant, count in sorted(partitions.items()):
-                connection.execute(
-                    "INSERT INTO dyclu.tenant VALUES (%s, %s) ON CONFLICT DO NOTHING",
-                    (tenant, count),
-                )
-                found = connection.execute(
-                    "SELECT partitions FROM dyclu.tenant WHERE name = %s", (tenant,)
-                ).fetchone()[0]
-                if found != count:
-                    raise OptionError(
-                        f"tenant {tenant} has {found} partitions, the settings say {count}; the "
-                        f"number cannot change, set partitions = {found}"
-                    )
-                connection.execute(
-                    "INSERT INTO dyclu.partition SELECT %s, n FROM generate_series(0, %s) AS n "
-                    "ON CONFLICT DO NOTHING",
-                    (tenant, count - 1),
-                )
+                make_partitions(connection, tenant, count)
 
     def key(self) -> str:
         """Return the secret by which processes of this cluster know each other."""
@@ -233,6 +218,26 @@ class Leases:
         """End the lease."""
         with self._database.connection() as connection:
             connection.execute("DELETE FROM dyclu.process WHERE id = %(id)s", self._me)
+
+
+def make_partitions(connection: Any, tenant: str, count: int) -> None:
+    """Make the partitions of a tenant if it has none; refuse another number of them."""
+    connection.execute(
+        "INSERT INTO dyclu.tenant VALUES (%s, %s) ON CONFLICT DO NOTHING", (tenant, count)
+    )
+    found = connection.execute(
+        "SELECT partitions FROM dyclu.tenant WHERE name = %s", (tenant,)
+    ).fetchone()[0]
+    if found != count:
+        raise OptionError(
+            f"tenant {tenant} has {found} partitions, the settings say {count}; the "
+            f"number cannot change, set partitions = {found}"
+        )
+    connection.execute(
+        "INSERT INTO dyclu.partition SELECT %s, n FROM generate_series(0, %s) AS n "
+        "ON CONFLICT DO NOTHING",
+        (tenant, count - 1),
+    )
 
 
 def partition_of_decision(database: Database, tenant: str, id: str) -> int | None:

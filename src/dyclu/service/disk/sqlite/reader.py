@@ -26,15 +26,19 @@ _LINES = (
 
 
 class JournalReader:
-    """Reads a journal, beside its writer or without one; never writes, never checkpoints."""
+    """Reads a journal, beside its writer or without one; never writes, never checkpoints.
 
-    def __init__(self, path: Path) -> None:
+    If nobody else uses the journal (`alone`), no file is made beside it either, unless its writer
+    was killed.
+    """
+
+    def __init__(self, path: Path, *, alone: bool = False) -> None:
         if not path.exists():
             raise FileError(f"there is no journal at {path}; name the journal.db of a tenant")
         self.path = path
-        self._connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False
-        )
+        still = alone and not path.with_name(f"{path.name}-wal").exists()
+        uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if still else ''}"
+        self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
 
     def facts(self) -> Facts:
         """Return the facts that the journal stores about itself."""
@@ -58,6 +62,11 @@ class JournalReader:
                 "install the dyclu that wrote it"
             )
         return facts
+
+    def format(self) -> int:
+        """Return the version of the tables and of the lines in them."""
+        found = self._connection.execute("SELECT value FROM meta WHERE name = 'format'")
+        return int(found.fetchone()[0])
 
     def last(self) -> int:
         """Return the number of the last line, that of the base if there is none after it."""
