@@ -49,9 +49,10 @@ class Postgres:
     def __init__(self, folder: Path) -> None:
         self._bin, self._data = programs(), folder / "pg"
         self._as: list[str] = []
+        self.user = pwd.getpwuid(os.getuid()).pw_name
         if os.getuid() == 0:
             known = {one.pw_name for one in pwd.getpwall()}
-            user = "postgres" if "postgres" in known else "nobody"
+            self.user = user = "postgres" if "postgres" in known else "nobody"
             self._as = ["setpriv", f"--reuid={user}", f"--regid={pwd.getpwnam(user).pw_gid}",
                         "--clear-groups"]  # fmt: skip
             shutil.chown(folder, user)

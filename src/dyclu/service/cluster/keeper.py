@@ -85,6 +85,8 @@ class Keeper:
         Why partitions could not be opened here; they are left to others for a while.
     trouble : str or None
         Why the lease cannot be renewed.
+    took : float
+        Seconds that the last renewal took.
     key : str
         The secret by which processes of the cluster know each other.
     """
@@ -105,6 +107,7 @@ class Keeper:
         self._loop: asyncio.Task[None] | None = None
         self._url = ""
         self._valid, self._seen = 0.0, steady()
+        self.took = 0.0
         self._leaving = False
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._jobs: set[asyncio.Task[None]] = set()
@@ -224,6 +227,7 @@ class Keeper:
         if not await self._do(self._leases.renew, leaving=self._leaving, refused=len(self.refused)):
             await self._rejoin()
             return
+        self.took = steady() - began
         self.overview = await self._do(self._leases.overview, list(self.settings.tenants))
         mine = self.overview.of(self.id)
         for place, one in list(self.serving.items()):

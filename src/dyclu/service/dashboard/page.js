@@ -4,7 +4,7 @@
 const EVERY = 1000, MAP_EVERY = 3000, HEALTH_EVERY = 5000, MINUTE = 60_000, ROWS = 50;
 const WIDTH = 600, HEIGHT = 180, LEFT = 46, BOTTOM = 22, TOP = 10;
 const $ = (id) => document.getElementById(id);
-const view = { span: "seconds", since: null, epoch: null, changes: [], user: null, activity: null, mapped: 0, version: 0, segment: "segment", measured: 0, figures: [], models: new Map(), named: false };
+const view = { span: "seconds", since: null, epoch: null, changes: [], user: null, activity: null, mapped: 0, version: 0, segment: "segment", measured: 0, figures: [], models: new Map(), named: false, clustered: null };
 
 // --- asking -----------------------------------------------------------------------------------
 
@@ -32,6 +32,7 @@ async function look() {
     } catch (error) {
       await trouble(error).catch(() => {});
     }
+    if (view.clustered) await lookAtCluster().catch(() => {});
   }
   setTimeout(look, EVERY);
 }
@@ -42,6 +43,8 @@ async function refresh() {
   $("login").hidden = true;
   $("main").hidden = false;
   view.activity = activity;
+  // A tenant of a cluster is shown by partitions: "shop/0".
+  view.clustered = policy.tenant.includes("/");
   showPolicy(policy);
   if (!policy.healthy) await showReadiness();
   showActivity();
@@ -64,7 +67,10 @@ async function trouble(error) {
   $("main").hidden = locked;
   $("dot").className = "dot bad";
   $("state").textContent = locked ? "needs a key" : "does not answer";
-  if (error instanceof Refused && error.status === 503) await showReadiness();
+  if (error instanceof Refused && error.status === 503) {
+    view.clustered ??= (await send("v1/cluster")).ok;
+    await showReadiness();
+  }
 }
 
 // Why the service is not ready, and how far a start is.
@@ -74,7 +80,7 @@ async function showReadiness() {
   if (health.status === "starting") {
     $("state").textContent = `starting: ${number(health.lines_done)} of ${many(health.lines_total, "line")}` +
       (left === null || left === undefined ? "" : `, about ${many(Math.ceil(left), "second")} left`);
-  } else if (health.status === "unavailable") {
+  } else if (health.status !== "ok") {
     $("state").textContent = health.reason;
   }
 }
@@ -122,6 +128,99 @@ function showHealth(text) {
   $("memory").textContent = bytes(sums.process_resident_memory_bytes);
 }
 
+// --- cluster ----------------------------------------------------------------------------------
+
+// Seconds: from when a renewal is slow, and for how long a process that ended is shown.
+const SLOW = 0.25, ENDED = 600;
+
+async function lookAtCluster() {
+  showCluster(await ask("v1/cluster"));
+}
+
+// Numbers in a few words: 0–3, 7.
+function ranges(numbers) {
+  const parts = [];
+  for (const one of [...numbers].sort((a, b) => a - b)) {
+    const last = parts.at(-1);
+    if (last && last[1] === one - 1) last[1] = one;
+    else parts.push([one, one]);
+  }
+  return parts.map(([low, high]) => (low === high ? `${low}` : high === low + 1 ? `${low}, ${high}` : `${low}–${high}`)).join(", ");
+}
+
+// Partitions by tenant: "shop: 0–3, 7".
+function toldPartitions(partitions) {
+  const by = Map.groupBy ? Map.groupBy(partitions, (one) => one.tenant) : partitions.reduce(
+    (found, one) => found.set(one.tenant, [...(found.get(one.tenant) ?? []), one]), new Map());
+  return [...by].map(([tenant, some]) => `${tenant}: ${ranges(some.map((one) => one.partition))}`).join("; ");
+}
+
+function showCluster(cluster) {
+  const { processes, partitions } = cluster;
+  const orphans = partitions.filter((one) => one.owner === null);
+  // What was left of a lease, less the time since.
+  const left = (one) => one.lease - cluster.age;
+  const owned = (one) => partitions.filter((two) => two.owner === one.name);
+  const alive = processes.filter((one) => one.lease > 0).length;
+  const troubles = clusterTroubles(cluster, orphans);
+  $("cluster").hidden = false;
+  $("cluster-dot").className = troubles.length ? "dot bad" : "dot ok";
+  const known = `${alive} process${alive === 1 ? "" : "es"}, ${many(partitions.length, "partition")}`;
+  $("cluster-state").textContent = (cluster.trouble ? `As of ${age(cluster.age)} ago: ${known}. `
+    : `${known}${orphans.length ? "" : ", all served"}. `) + `Asked: ${cluster.asked}. Below: ${view.tenant ?? "one partition"} only.`;
+  fill($("cluster-troubles"), troubles.map((one) => {
+    const item = document.createElement("li");
+    item.textContent = one;
+    return item;
+  }));
+  // Processes that ended are not told for ever.
+  const rows = processes.filter((one) => left(one) > -ENDED || owned(one).length).map((one) => processRow(one, left(one), owned(one)));
+  if (orphans.length) rows.push(clusterRow("nobody", "", toldPartitions(orphans), true));
+  fill($("processes"), rows);
+}
+
+function clusterTroubles(cluster, orphans) {
+  const found = [];
+  if (cluster.trouble) found.push(`${cluster.trouble}: requests are refused when the lease is over; what is shown may be old`);
+  else if (cluster.database > SLOW) found.push(`the database is slow: ${number(cluster.database)} s to renew the lease`);
+  if (orphans.length) found.push(`${many(orphans.length, "partition")} without an owner: ${toldPartitions(orphans)}`);
+  const said = [...new Set(cluster.partitions.map((one) => one.trouble).filter(Boolean))];
+  for (const why of said) {
+    found.push(`${toldPartitions(cluster.partitions.filter((one) => one.trouble === why))}: ${why}`);
+  }
+  for (const one of cluster.processes) {
+    if (one.refused && one.name !== cluster.asked) found.push(`${one.name} cannot open ${many(one.refused, "partition")}; ask it for the reason: ${one.url}`);
+  }
+  return found;
+}
+
+function processRow(one, left, owned) {
+  const lease = one.leaving ? "leaving" : left > 0 ? `${left.toFixed(1)} s left` : `over for ${age(-left)}`;
+  return clusterRow(`${one.name}`, lease, owned.length ? `${owned.length} (${toldPartitions(owned)})` : "none", left <= 0 && owned.length > 0, one.url);
+}
+
+function clusterRow(name, lease, owned, bad, url) {
+  const row = document.createElement("tr");
+  if (bad) row.className = "bad";
+  const first = cell(row, name);
+  if (url) {
+    const small = document.createElement("small");
+    small.textContent = url;
+    first.append(small);
+  }
+  cell(row, lease).className = "lease";
+  cell(row, owned).className = "owned";
+  return row;
+}
+
+// Draw only what differs, so that a selection of the text stays.
+function fill(parent, nodes) {
+  const said = nodes.map((one) => one.textContent).join("\n");
+  if (parent.dataset.said === said) return;
+  parent.dataset.said = said;
+  parent.replaceChildren(...nodes);
+}
+
 // --- numbers ----------------------------------------------------------------------------------
 
 const number = (value, digits = 3) =>
@@ -146,6 +245,7 @@ const moment = (seconds) => new Date(seconds * 1000).toLocaleString([], { dateSt
 function showPolicy(policy) {
   view.version = policy.version;
   view.segment = policy.policy.startsWith("Atlas") ? "model" : "segment";
+  view.tenant = policy.tenant;
   $("tenant").textContent = policy.tenant === "default" ? "" : policy.tenant;
   $("policy").textContent = `${policy.policy}${policy.mode === "shadow" ? ", shadow mode" : ""}` +
     `${policy.epsilon ? `, ${number(100 * policy.epsilon)} % at random` : ""}`;

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dyclu.service import schema
 from dyclu.service.cluster.keeper import Keeper
+from dyclu.service.cluster.places import Place
 from dyclu.service.disk.postgres.database import Database
 from dyclu.service.settings import Settings
 
@@ -67,6 +68,7 @@ def cluster_view(keeper: Keeper, tenants: Sequence[str]) -> schema.ClusterView:
         asked=keeper.name,
         trouble=keeper.trouble,
         age=round(keeper.age, 3),
+        database=round(keeper.took, 3),
         processes=[
             schema.ProcessView(
                 one.name,
@@ -74,6 +76,7 @@ def cluster_view(keeper: Keeper, tenants: Sequence[str]) -> schema.ClusterView:
                 round(one.left, 3),
                 one.leaving,
                 sum(held.owner == one.id for held in places.values()),
+                one.refused,
             )
             for one in sorted(overview.processes.values(), key=lambda one: one.name)
         ],
@@ -84,8 +87,16 @@ def cluster_view(keeper: Keeper, tenants: Sequence[str]) -> schema.ClusterView:
                 held.epoch,
                 None if overview.owner((tenant, number)) is None else names[held.owner or ""],
                 round(held.age, 3),
-                keeper.refused.get((tenant, number)),
+                _trouble(keeper, (tenant, number)),
             )
             for (tenant, number), held in sorted(places.items())
         ],
     )
+
+
+def _trouble(keeper: Keeper, place: Place) -> str | None:
+    """Return why a partition could not be opened here, or cannot be written by this process."""
+    serving = keeper.serving.get(place)
+    if serving is not None and serving.tenant.serving and serving.tenant.trouble:
+        return serving.tenant.trouble
+    return keeper.refused.get(place)

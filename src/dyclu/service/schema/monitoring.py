@@ -105,19 +105,24 @@ class Health(Struct, frozen=True):
 
 
 class ProcessView(Struct, frozen=True):
-    """A process of the cluster: `lease` seconds are left, and it owns so many `partitions`."""
+    """A process of the cluster: `lease` seconds are left, and it owns so many `partitions`.
+
+    It cannot open `refused` partitions at present; `/v1/cluster` of this process says why.
+    """
 
     name: str
     url: str
     lease: float
     leaving: bool
     partitions: int
+    refused: int
 
 
 class PartitionView(Struct, frozen=True):
     """A partition: its epoch, its owner (None if there is none), and for how many seconds.
 
-    `trouble` is why the process that was asked could not open it, None if it could or did not try.
+    `trouble` is why the process that was asked could not open it, or cannot write to it now; None
+    if it can, or did not try.
     """
 
     tenant: str
@@ -129,10 +134,15 @@ class PartitionView(Struct, frozen=True):
 
 
 class ClusterView(Struct, frozen=True):
-    """Who owns what, as the process that was `asked` saw it `age` seconds ago."""
+    """Who owns what, as the process that was `asked` saw it `age` seconds ago.
+
+    By then the database took `database` seconds to renew the lease; `trouble` is why it cannot be
+    renewed now, None if it can.
+    """
 
     asked: str
     trouble: str | None
     age: float
+    database: float
     processes: list[ProcessView]
     partitions: list[PartitionView]

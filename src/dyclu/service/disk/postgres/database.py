@@ -30,6 +30,14 @@ SILENT = 20
 IDLE = 10
 """Seconds after which the database ends a transaction whose process has stopped in it."""
 
+STATES = {
+    "25006": "is read-only",
+    "53100": "has a full disk",
+    "53200": "is out of memory",
+    "53300": "takes no more connections",
+}
+"""What callers are told instead of an error of this code (SQLSTATE)."""
+
 _CLAIMED = (
     "SELECT 1 FROM dyclu.partition WHERE tenant = %(tenant)s AND partition = %(partition)s "
     "AND epoch = %(epoch)s AND owner = %(owner)s FOR UPDATE"
@@ -121,12 +129,14 @@ class Database:
                 raise
             self._idle.append(connection)
             self._told = ""
-        except broken as error:
-            self._tell(f"does not answer ({self._said(error)})")
-            raise StoreError("the database does not answer") from None
         except self._driver.Error as error:
-            self._tell(f"refuses a statement ({self._said(error)})")
-            raise StoreError("the database refuses a statement; the log says why") from None
+            state = STATES.get(getattr(error, "sqlstate", None) or "")
+            if state is None and not isinstance(error, broken):
+                self._tell(f"refuses a statement ({self._said(error)})")
+                raise StoreError("the database refuses a statement; the log says why") from None
+            state = state or "does not answer"
+            self._tell(f"{state} ({self._said(error)})")
+            raise StoreError(f"the database {state}") from None
         finally:
             self._slots.release()
 

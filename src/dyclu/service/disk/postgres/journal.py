@@ -25,6 +25,9 @@ from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.disk.sqlite.tables import FORMAT
 from dyclu.service.disk.sqlite.writer import ERASURES_KEPT, SqliteJournal
 
+PROBE = 131_072
+"""Bytes that are written to find out whether the database takes anything."""
+
 _INSERT = """
 INSERT INTO dyclu.journal (tenant, partition, seq, at, kind, ref, "user", of, slot, body)
   SELECT %(tenant)s, %(partition)s, (e->>0)::bigint, (e->>1)::bigint, e->>2, e->>3, e->>4,
@@ -278,8 +281,12 @@ class PostgresJournal(Journal):
         self._copy.tidy()
 
     def reopen(self) -> None:
-        """Begin to write again; first copy what the database has and the copy has not."""
+        """Begin to write again; first copy what the database has and the copy has not.
+
+        Raises if the database takes nothing.
+        """
         with self._database.owned(self.claim) as connection:
+            self._probe(connection)
             self._copy.reopen()
             with closing(JournalReader(self.path)) as reader:
                 last = reader.last()
@@ -289,6 +296,17 @@ class PostgresJournal(Journal):
             else:
                 copies.follow(connection, self.claim, self.path, after=last)
         self._in_doubt = False
+
+    def _probe(self, connection: Any) -> None:
+        """Write more than fits into the gaps of a full disk, and delete it."""
+        # Compressed it would be too small.
+        told = {**self.claim.named, "body": secrets.token_hex(PROBE // 2)}
+        connection.execute(
+            "INSERT INTO dyclu.journal VALUES (%(tenant)s, %(partition)s, -1, 0, 'probe', NULL, "
+            "NULL, NULL, 1, %(body)s)",
+            told,
+        )
+        connection.execute(f"DELETE FROM dyclu.journal WHERE {_OURS} AND seq = -1", told)
 
     def _check_nothing_lost(self, connection: Any) -> None:
         """Refuse to go on if lines that were written, and applied, are gone from the database.
