@@ -107,33 +107,69 @@ class ClusterOrdeal:
         )  # fmt: skip
         self.config.write_text(told)
         self.members: list[Member] = []
+        self._joining: list[threading.Thread] = []
+        self.refused = ""
 
-    def suffer(self, *, kills: int, database_kills: int, stops: int) -> Counter[str]:
-        """Let so many things happen in any order; then stop in order, and tell what was found."""
+    def suffer(
+        self, *, kills: int, database_kills: int, stops: int, seconds: float = math.inf
+    ) -> Counter[str]:
+        """Let so many things happen in any order; then stop in order, and tell what was found.
+
+        It ends earlier after so many `seconds`.
+        """
+        end = time.monotonic() + seconds
         events = ["kill"] * kills + ["database kill"] * database_kills + ["stop"] * stops
         events += ["leave"] * (kills // 8)
         self.rng.shuffle(events)
         try:
             for _ in range(MEMBERS):
                 self._join()
+            self._await_members(MEMBERS)
             for client in self.clients:
                 client.start()
             for event in events:
+                if time.monotonic() > end:
+                    break
                 self._hear(self.rng.randrange(40))
                 self._happen(event)
                 self.found[event] += 1
+            self._await_members(MEMBERS)
             self._hear(60)
             self._settle()
         finally:
             for client in self.clients:
                 client.gone.set()
+            for joining in self._joining:
+                joining.join()
             for member in self.members:
                 member.end(signal.SIGKILL)
         self.found.update(self._judged())
         return self.found
 
     def _join(self) -> None:
-        self.members.append(Member(self.folder / "data", self.config))
+        """Start a member; go on meanwhile: others may be killed while it joins."""
+        self._joining = [one for one in self._joining if one.is_alive()]
+        self._joining.append(threading.Thread(target=self._start, daemon=True))
+        self._joining[-1].start()
+
+    def _start(self) -> None:
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            try:
+                self.members.append(Member(self.folder / "data", self.config))
+            except AssertionError as error:
+                # While the database is down none can start.
+                self.refused = str(error)
+                time.sleep(0.2)
+            else:
+                return
+
+    def _await_members(self, count: int) -> None:
+        """Wait until so many members listen."""
+        try:
+            wait_until(lambda: len(self.members) >= count, seconds=2 * PATIENCE)
+        except AssertionError:
+            raise AssertionError(f"only {len(self.members)} members: {self.refused}") from None
         self._assign()
 
     def _assign(self) -> None:
@@ -148,6 +184,8 @@ class ClusterOrdeal:
             time.sleep(self.rng.uniform(0.0, 1.5 * LEASE))
             self.database.start()
             return
+        # One stays, so that partitions move to it.
+        self._await_members(2)
         member = self.rng.choice(self.members)
         if event == "stop":
             member.child.send_signal(signal.SIGSTOP)
@@ -312,13 +350,17 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--database-kills", type=int, default=20)
     parser.add_argument("--stops", type=int, default=20, help="members stopped by SIGSTOP")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="end earlier, after these")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy", choices=SPECS, default="atlas")
     told = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, postgres() as database:
         ordeal = ClusterOrdeal(Path(name), database, database.fresh(), told.policy, seed=told.seed)
         found = ordeal.suffer(
-            kills=told.kills, database_kills=told.database_kills, stops=told.stops
+            kills=told.kills,
+            database_kills=told.database_kills,
+            stops=told.stops,
+            seconds=60 * told.minutes,
         )
     for what, count in sorted(found.items(), key=lambda item: (item[0] in BROKEN, item[0])):
         sys.stdout.write(f"{what:50} {count}\n")
