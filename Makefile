@@ -11,7 +11,8 @@ WANTED := install --quiet --editable '.[all,dev,docs]'
 # of them would compile numpy, scipy and numba again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: dist test-lowest demo docs notebooks test test-long crashtest crashtest-cluster soak lint bench clean
+.PHONY: dist test-lowest demo docs notebooks test conformance uncompiled test-long crashtest \
+  crashtest-cluster soak lint bench clean
 
 demo: $(READY)
 	$(BIN)/dyclu demo --out demo-out
@@ -20,14 +21,22 @@ demo: $(READY)
 COVERED := $(addprefix src/dyclu/,core kernels policies) \
   $(addprefix tests/,unit/core unit/kernels unit/policies properties statistics)
 
+# Of the checks, the types take one core for a minute. Beside them the conformance suite compiles the
+# kernels of all policies, so that the processes of the next stage need not do it twice.
+test: $(READY)
+	$(MAKE) -j 2 lint conformance uncompiled
+	$(BIN)/pytest -n 2 -m "not long" --cov --cov-append --cov-report= --cov-fail-under=0 $(COVERED)
+	$(BIN)/coverage report
+	$(BIN)/pytest -n 2 -m "not long" $(addprefix --ignore=,$(COVERED) tests/conformance)
+
+conformance: $(READY)
+	$(BIN)/pytest -q -m "not long" tests/conformance
+
 # Coverage cannot see compiled code, so tests of kernels run once more without the compiler. There
 # numpy warns of an overflow to infinity, which compiled code computes silently.
-test: lint
-	$(BIN)/pytest -n 2 -m "not long" --cov --cov-report= --cov-fail-under=0 $(COVERED)
+uncompiled: $(READY)
 	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q -m uncompiled -W ignore:overflow \
-	  --cov --cov-append --cov-report= --cov-fail-under=0 tests/unit tests/properties
-	$(BIN)/coverage report
-	$(BIN)/pytest -n 2 -m "not long" $(addprefix --ignore=,$(COVERED))
+	  --cov --cov-report= --cov-fail-under=0 tests/unit tests/properties
 
 test-long: $(READY)
 	$(BIN)/pytest -m long
