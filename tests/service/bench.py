@@ -20,6 +20,10 @@ from dyclu.service.settings import TenantSettings
 START = 1_700_000_000.0
 ARMS = [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]
 
+SECRET = 16 * "5e"
+"""Seed of what a service draws at random: explored arms and the control group. A journal's own is
+new each time, and so would the outcome of a test be."""
+
 
 def ask(user: str = "ana", arms: list[list[float]] | None = None, **more: Any) -> Any:
     rows = ARMS if arms is None else arms
@@ -43,8 +47,8 @@ class Bench:
         By how much the wall clock is ahead of it.
     """
 
-    def __init__(self, folder: Path, **rules: Any) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, secret: str = SECRET, **rules: Any) -> None:
+        self.folder, self.secret = folder, secret
         told: dict[str, Any] = {"dim": 2, "policy": "linucb", "options": {"alpha": 0.5}}
         self.rules = TenantSettings(**(told | rules))
         self.now, self.wrong = START, 0.0
@@ -53,6 +57,7 @@ class Bench:
 
     def open(self) -> None:
         self.journal = SqliteJournal.open(self.folder / JOURNAL, dim=self.rules.dim)
+        self.journal.note("secret", self.secret)
         self.reader = self.journal.reader()
         facts = self.reader.facts()
         # A steady clock starts anywhere, and anew with each process.

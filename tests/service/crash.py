@@ -26,10 +26,10 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pyarrow.parquet
 
 from dyclu import policies, storage
@@ -40,11 +40,11 @@ from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.state import State
 from dyclu.service.http.keys import digest
 from dyclu.service.settings import Keep, settings
-from dyclu.service.spec import PolicySpec
+from dyclu.service.spec import PolicySpec, warm_up
 from dyclu.service.tenant.tenant import Tenant
 from tests.service.bench import bits
 from tests.service.crowd import DIM, KEEP, Client, Witness
-from tests.service.running import process, running, wait_until
+from tests.service.running import process, readiness, running, wait_until
 
 WAIT = 2.0
 """Seconds for which rewards are waited for; a start takes as long, so that some come too late."""
@@ -58,6 +58,10 @@ CLIENTS = {"shop": 4, "news": 2}
 
 PATIENCE = 60.0
 """Seconds without an answer after which the service is taken for dead."""
+
+BASED = 600.0
+"""Seconds after which a base is missing. A process of low priority makes it; on a machine with much
+other work that one gets little time."""
 
 CONFIG = """
 data = {data}
@@ -105,6 +109,9 @@ class Ordeal:
         self.specs = {"shop": SPECS[policy], "news": SPECS["linucb"]}
         self.witnesses = {tenant: Witness(adds=tenant == "news") for tenant in CLIENTS}
         self.found = Counter[str](dict.fromkeys(BROKEN, 0))
+        for spec in self.specs.values():
+            # Compiled here, once; a start that has to compile would look dead on a busy machine.
+            warm_up(spec)
         tenants = [tenant for tenant, count in CLIENTS.items() for _ in range(count)]
         # Another test's service may get the port of one that was killed; it must not know them.
         keys = {tenant: secrets.token_hex(16) for tenant in CLIENTS}
@@ -227,8 +234,8 @@ class Ordeal:
             if self._heard() > heard:
                 heard, since = self._heard(), time.monotonic()
             if time.monotonic() - since > PATIENCE:
-                said = httpx.get(f"{self.clients[0].url}/readyz").text
-                raise AssertionError(f"no answer for {PATIENCE:.0f} s; /readyz says {said}")
+                said = readiness(self.clients[0].url)
+                raise AssertionError(f"no answer for {PATIENCE:.0f} s; {said}")
             time.sleep(0.001)
 
     def _heard(self) -> int:
@@ -261,7 +268,11 @@ class Ordeal:
                 # Not with the tenant's own reader: a read in this thread would hold back the
                 # transaction in which the service looks decisions up.
                 with closing(JournalReader(tenant.folder / JOURNAL)) as reader:
-                    wait_until(lambda r=reader: r.facts().base > 0, seconds=4 * KEEP)
+                    wait_until(
+                        lambda r=reader: r.facts().base > 0,
+                        seconds=BASED,
+                        told=partial(look_of, tenant),
+                    )
             # Some users are in the base by now; they are erased from it.
             self._hear(300)
             for client in self.clients:
@@ -269,7 +280,11 @@ class Ordeal:
             for client in self.clients:
                 client.join()
             for name, tenant in made.service.tenants.items():
-                wait_until(lambda t=tenant: not (t.rebuilding or t.state.pending), seconds=120)
+                wait_until(
+                    lambda t=tenant: not (t.rebuilding or t.state.pending),
+                    seconds=BASED,
+                    told=partial(look_of, tenant),
+                )
                 self._hold_still(tenant)
                 reader = JournalReader(tenant.folder / JOURNAL)
                 fresh = bases.begin(reader, tenant.folder, self.specs[name])
@@ -294,7 +309,11 @@ class Ordeal:
     def _hold_still(self, tenant: Tenant) -> None:
         """Let a retirement end, and begin no other: it would change what is compared."""
         tenant.retirement.keep = Keep()
-        wait_until(lambda: not tenant.files.turn.locked(), seconds=60)
+        wait_until(
+            lambda: not tenant.files.turn.locked(),
+            seconds=BASED,
+            told=partial(look_of, tenant),
+        )
 
     def _judged(self, tenant: str, witness: Witness) -> dict[str, int]:
         """Compare the journal and what is recovered from it with what the clients were told."""
@@ -349,6 +368,12 @@ class Ordeal:
                 bits(state, self.folder)[0] != replayed
             ),
         }
+
+
+def look_of(tenant: Tenant) -> str:
+    """Return what a tenant is doing, for the message of a wait that was too long."""
+    state = f"line {tenant.state.total.seq}, base {tenant.base}, {len(tenant.state.pending)} wait"
+    return f"{state}, rebuilding {tenant.rebuilding}, busy {tenant.files.turn.locked()}"
 
 
 class Told:

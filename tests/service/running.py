@@ -60,11 +60,12 @@ def running(given: Settings, *, ready: bool = True, **client: Any) -> Iterator[R
             yield Running(url, http, service)
 
 
-def wait_until(true: Any, *, seconds: float = 20.0) -> None:
+def wait_until(true: Any, *, seconds: float = 20.0, told: Callable[[], str] = lambda: "") -> None:
+    """Wait until something is true; `told` says how it is, if that takes too long."""
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:
-            raise AssertionError("waited in vain")
+            raise AssertionError(f"waited in vain for {seconds:.0f} s. {told()}")
         time.sleep(0.01)
 
 
@@ -105,7 +106,10 @@ def process(
 
 
 def _await_start(child: subprocess.Popen[str], url: str) -> None:
-    wait_until(lambda: child.poll() is not None or not _starting(url), seconds=STARTED)
+    def up() -> bool:
+        return child.poll() is not None or not _starting(url)
+
+    wait_until(up, seconds=STARTED, told=lambda: readiness(url))
 
 
 def _starting(url: str) -> bool:
@@ -114,3 +118,11 @@ def _starting(url: str) -> bool:
         return bool(httpx.get(f"{url}/readyz").json()["status"] == "starting")
     except httpx.TransportError:
         return True
+
+
+def readiness(url: str) -> str:
+    """Return what a service says about itself, or that it says nothing."""
+    try:
+        return f"/readyz says {httpx.get(f'{url}/readyz').text}"
+    except httpx.TransportError as error:
+        return f"/readyz does not answer: {error!r}"

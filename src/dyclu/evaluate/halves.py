@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from dyclu.data import Chunk
 from dyclu.evaluate.groups import MOST_GROUPS, UserGroups
@@ -79,5 +79,5 @@ class Halves:
             return UNBOUNDED
         gaps = np.array([first.value - second.value for first, second in halves])
         error = math.sqrt(float(np.mean(gaps**2)) / 4)
-        far = float(t.ppf((1 + level) / 2, df=self.splits)) * error
+        far = float(stdtrit(self.splits, (1 + level) / 2)) * error
         return Interval(min(interval.low, value - far), max(interval.high, value + far))

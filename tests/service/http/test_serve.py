@@ -54,6 +54,16 @@ def test_rounds_after_warm_up_import_and_compile_nothing(name: str) -> None:
     subprocess.run([sys.executable, "-c", FIRST_ROUNDS, name], check=True)
 
 
+def test_neither_a_start_nor_a_snapshot_imports_what_takes_a_second() -> None:
+    """Both are processes of their own, and snapshots are made while requests wait."""
+    seen = (
+        "import sys, dyclu.service.http.app, dyclu.service.disk.snapshots; "
+        "print(*{'scipy.stats', 'scipy.optimize', 'pandas', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", seen], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
+
+
 @pytest.fixture
 def few_files() -> Iterator[int]:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
