@@ -25,7 +25,7 @@ from dyclu.service.tenant import start
 from dyclu.service.tenant.start import Progress
 from tests.service.bench import bits
 from tests.service.disk.test_erasure import observe, started, tenant
-from tests.service.running import process, running, told, wait_until
+from tests.service.running import ARMS, process, running, told, wait_until
 from tests.service.test_tenant import killed
 
 LINES = 6000
@@ -226,6 +226,21 @@ def two_tenants(folder: Path) -> Settings:
     shared = {"dim": 2, "policy": "linucb", "options": {"alpha": 0.5}}
     made = {name: {**shared, "keys": keys[name]} for name in keys}
     return msgspec.convert({"tenants": made, "data": str(folder / "data"), "port": 0}, Settings)
+
+
+def test_of_two_tenants_whose_folders_are_one_only_one_serves(tmp_path: Path) -> None:
+    """Two writers of one journal would each miss what the other wrote."""
+    (tmp_path / "data" / "good").mkdir(parents=True)
+    (tmp_path / "data" / "bad").symlink_to(tmp_path / "data" / "good")
+    statuses, asked = {}, {"user": "ana", "arms": ARMS}
+    with running(two_tenants(tmp_path)) as made:
+        for name in ("good", "bad"):
+            headers = {"Authorization": f"Bearer {name}"}
+            answer = made.http.post("/v1/decisions", json=asked, headers=headers)
+            statuses[answer.status_code] = answer.text
+        assert sorted(statuses) == [200, 503]
+        assert "another tenant" in statuses[503]
+        assert "data/bad" in made.http.get("/readyz").json()["reason"]
 
 
 @pytest.mark.parametrize("damage", ["not a database", "lines", "base"])

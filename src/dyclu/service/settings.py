@@ -321,6 +321,8 @@ def _from_file(file: Path) -> dict[str, Any]:
         raise FileError(f"cannot read {file} ({error.strerror}); check the path") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FileError(f"{file} is not TOML ({error})") from None
+    except RecursionError:
+        raise FileError(f"{file} is nested too deeply; settings are tables in tables") from None
 
 
 def _merged(told: dict[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dyclu.errors import OptionError
+from dyclu.errors import FileError, OptionError
 from dyclu.service.http.calls import CALLS
 from dyclu.service.http.keys import digest, new_key
 from dyclu.service.settings import RESERVED_NAMES, Settings, described, settings
@@ -205,4 +205,16 @@ def test_names_of_files_in_the_data_folder_are_reserved(tmp_path: Path) -> None:
 def test_invalid_settings_files_are_refused(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "s.toml").write_text(text)
     with pytest.raises(OptionError, match=complaint):
+        settings({}, environment={}, file=tmp_path / "s.toml")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [(b"\xff\xfe", "is not TOML"), (b"x=" + 5000 * b"[" + 5000 * b"]", "nested too deeply")],
+)
+def test_a_file_that_cannot_be_parsed_is_refused(
+    tmp_path: Path, content: bytes, complaint: str
+) -> None:
+    (tmp_path / "s.toml").write_bytes(content)
+    with pytest.raises(FileError, match=complaint):
         settings({}, environment={}, file=tmp_path / "s.toml")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import re
 import secrets
@@ -11,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
@@ -21,9 +20,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dyclu.errors import DycluError, FileError, OptionError
+from dyclu.errors import DycluError, OptionError
 from dyclu.service import schema
 from dyclu.service.cluster.keeper import Keeper
+from dyclu.service.disk.locks import locked
 from dyclu.service.http import openapi
 from dyclu.service.http.answers import Answer, answered, encode, refused
 from dyclu.service.http.bodies import Body, BodyTimeout, Reader, checked_length
@@ -79,14 +79,14 @@ class Service:
         self.tenants: dict[str, Tenant] = {}
         data = copies_folder(settings) if settings.store else Path(settings.data)
         make_folder(data)
-        self._lock = _locked(data)
+        self._unlock = locked(data / "lock", of=data)
         try:
             if settings.store:
                 self.keeper = begun(settings, data)
             else:
                 self.tenants = _opened(data, settings)
         except BaseException:
-            self._lock.close()
+            self._unlock()
             raise
         self.windows = {name: Window(tenant) for name, tenant in self.tenants.items()}
         self.requests = {name: Requests() for name in settings.tenants}
@@ -135,7 +135,7 @@ class Service:
             await self.router.close()
         if self.traces is not None:
             await asyncio.to_thread(self.traces.stop)
-        self._lock.close()
+        self._unlock()
 
     async def _summarise(self) -> None:
         while True:
@@ -254,17 +254,6 @@ def _opened(data: Path, settings: Settings) -> dict[str, Tenant]:
     for tenant, why in failed:
         tenant.fail(why)
     return tenants
-
-
-def _locked(data: Path) -> IO[str]:
-    """Return a locked file: one process at a time writes here. The lock ends with the process."""
-    file = (data / "lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise FileError(f"another dyclu serve writes to {data}; stop it first") from None
-    return file
 
 
 def create_app(settings: Settings) -> Door:

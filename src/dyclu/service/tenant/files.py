@@ -18,6 +18,7 @@ from dyclu.errors import FileError
 from dyclu.service.disk import archive, bases
 from dyclu.service.disk.commit import Committer
 from dyclu.service.disk.journal import Journal
+from dyclu.service.disk.locks import locked
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots
 from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.disk.sqlite.writer import SqliteJournal
@@ -68,9 +69,15 @@ class TenantFiles:
         make_folder(folder)
         for above in (folder.parent, folder.parent.parent):
             sync_folder(above)
-        self.journal = opens(folder / JOURNAL, dim=spec.dim, features=features)
-        self.reader = JournalReader(folder / JOURNAL)
-        self.snapshots = Snapshots(folder / SNAPSHOTS, spec, self.reader.facts().id)
+        # A link may lead two tenants to one folder; then each would miss the lines of the other.
+        self._unlock = locked(folder, of=folder)
+        try:
+            self.journal = opens(folder / JOURNAL, dim=spec.dim, features=features)
+            self.reader = JournalReader(folder / JOURNAL)
+            self.snapshots = Snapshots(folder / SNAPSHOTS, spec, self.reader.facts().id)
+        except BaseException:
+            self._unlock()
+            raise
         self.saved = 0
         self.turn, self.basing = asyncio.Lock(), asyncio.Lock()
 
@@ -82,6 +89,7 @@ class TenantFiles:
         """Close the journal."""
         self.reader.close()
         self.journal.close()
+        self._unlock()
 
     def sweep(self) -> None:
         """Remove what a process left half-made, with users who may have been erased since."""
