@@ -145,7 +145,7 @@ def made_earlier(folder: Path, upto: int, monkeypatch: pytest.MonkeyPatch) -> No
     """Leave a snapshot of the first lines that another version of dyclu made."""
     spec = PolicySpec("linucb", 2, {"alpha": 0.5})
     with closing(JournalReader(folder / JOURNAL)) as reader, monkeypatch.context() as other:
-        other.setattr(snapshots, "made_by", lambda: {"dyclu": "0.0.1"})
+        other.setattr(snapshots, "made_by", lambda _: {"dyclu": "0.0.1"})
         state = State(spec.make()).apply_all(reader.after(0, upto=upto))
         Snapshots(folder / SNAPSHOTS, spec, reader.facts().id).write(state, epoch=0)
 

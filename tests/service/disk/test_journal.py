@@ -273,7 +273,7 @@ def test_a_snapshot_of_another_version_is_reported_and_not_used(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, other: str
 ) -> None:
     before = bits(bench.state, bench.folder)
-    monkeypatch.setattr(maker, "made_by", lambda: {**made_by(), other: "another"})
+    monkeypatch.setattr(maker, "made_by", lambda name: {**made_by(name), other: "another"})
     replayed: list[int] = []
     after = JournalReader.after
 
