@@ -47,7 +47,7 @@ class Bench:
         By how much the wall clock is ahead of it.
     """
 
-    def __init__(self, folder: Path, *, secret: str = SECRET, **rules: Any) -> None:
+    def __init__(self, folder: Path, secret: str = SECRET, /, **rules: Any) -> None:
         self.folder, self.secret = folder, secret
         told: dict[str, Any] = {"dim": 2, "policy": "linucb", "options": {"alpha": 0.5}}
         self.rules = TenantSettings(**(told | rules))
