@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dyclu import __version__
-from dyclu.errors import DycluError, OptionError
+from dyclu.errors import DycluError, FileError, OptionError
 from dyclu.service import commands
 
 if TYPE_CHECKING:
@@ -699,7 +699,10 @@ def _declared(file: Path) -> Features:
 
     from dyclu.data import Features
 
-    text = file.read_text()
+    try:
+        text = file.read_text()
+    except OSError as error:
+        raise FileError(f"cannot read {file} ({error.strerror}); check the path") from None
     try:
         return Features.of(tomllib.loads(text) if file.suffix == ".toml" else json.loads(text))
     except ValueError as error:

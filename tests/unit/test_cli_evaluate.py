@@ -105,6 +105,9 @@ def test_refusals_are_one_line_and_status_2(folder: Path, tmp_path: Path) -> Non
     neither = run(folder, out)
     assert (neither.exit_code, neither.stderr.count("\n")) == (2, 1)
     assert "neither --features nor a saved policy" in neither.stderr
+    absent = run(folder, f"--features={tmp_path / 'absent.toml'}", out)
+    assert (absent.exit_code, absent.stderr.count("\n")) == (2, 1)
+    assert "absent.toml (No such file or directory); check the path" in absent.stderr
     broken = tmp_path / "broken.toml"
     broken.write_text("[arm")
     result = run(folder, f"--features={broken}", out)

@@ -10,7 +10,7 @@ import numpy as np
 from dyclu.data.offers import Items
 from dyclu.data.tables.cells import Cells
 from dyclu.data.tables.files import Kinds
-from dyclu.data.tables.table import as_table
+from dyclu.data.tables.table import as_items
 from dyclu.data.vectors.kinds import kinds_in_files
 from dyclu.validation import FloatArray
 
@@ -33,7 +33,7 @@ class Catalogue:
 
     def __init__(self, features: Features, items: Any, *, id: str) -> None:
         kinds: Kinds = {**kinds_in_files(features.arm), id: "text"}
-        table = as_table(items, what="the items", kinds=kinds)
+        table = as_items(items, kinds)
         self._items = Items(table, id, tuple(features.arm))
         self._features = features
         self._encoded = features.encode(self._items.columns, self._items.count)

@@ -44,7 +44,7 @@ def fitted_on(features: Features, rows: Any, items: Any) -> Features:
         return table.batches(rows, names, kinds)
 
     def read_items() -> Iterator[tuple[int, Columns]]:
-        return table.batches(items, tuple(features.arm), kinds)
+        return table.as_items(items, kinds).batches(tuple(features.arm))
 
     def vectors(raw: Features) -> Iterator[FloatArray]:
         if items is not None:

@@ -118,6 +118,9 @@ def _listed(items: Items, separator: str) -> Find:
         if not {list, tuple}.issuperset(map(type, lists)):
             lists = offered.each(lambda value: list(tags(value, separator)))
         counts = np.fromiter(map(len, lists), np.int64, len(lists))
+        for row in np.flatnonzero(counts == 0)[:1]:
+            todo = "list what could have been shown, or leave the row out"
+            raise offered.wrong(OptionError, int(row), "no items", "ids of offered items", todo)
         owners = np.repeat(np.arange(len(lists)), counts)
         places = _places(items, offered, lists)
         _refuse_repeated(items, offered, places, owners)
@@ -208,10 +211,10 @@ def _whole(table: Table, names: tuple[str, ...]) -> Columns:
     """Return all rows of some columns."""
     parts = [batch for _, batch in table.batches(names)]
     if not parts:
-        raise OptionError(f"{table.what} are empty, expected one row per item")
+        raise OptionError(f"{table.what} is empty, expected one row per item")
     return {
         name: Cells(
-            name, list(chain.from_iterable(part[name].listed() for part in parts)), 0, "item"
+            name, list(chain.from_iterable(part[name].listed() for part in parts)), 0, table.row
         )
         for name in names
     }

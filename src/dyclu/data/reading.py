@@ -14,7 +14,7 @@ from dyclu.data.fitting import fit_all
 from dyclu.data.offers import ALWAYS, Items, Offer, Valid, alone, offers_of
 from dyclu.data.tables.cells import Columns
 from dyclu.data.tables.files import Kinds
-from dyclu.data.tables.table import Table, as_table
+from dyclu.data.tables.table import Table, as_items, as_table
 from dyclu.data.vectors.kinds import kinds_in_files
 from dyclu.errors import OptionError
 from dyclu.validation import FloatArray, Ids
@@ -85,7 +85,7 @@ class Reader:
         self.items: Table | None = None
         if items is not None:
             kinds = _item_kinds(features, roles, offered)
-            self.items = as_table(items, what="the items", kinds=kinds)
+            self.items = as_items(items, kinds)
         self.offered, self.separator = offered, separator
         _check_offer(self.roles, items is not None, offered)
 

@@ -82,6 +82,27 @@ def test_what_all_values_of_a_category_have_in_common_does_not_hide_a_taste() ->
     assert [(one.feature, one.weight) for one in dislikes] == [("genre=rock", -0.5)]
 
 
+def test_a_value_that_was_never_seen_does_not_hide_a_taste() -> None:
+    """Nothing is known of *other*, so it is not among the values that jazz is compared with."""
+    shop = Features(arm={"genre": {"kind": "category", "values": ["jazz", "rock"]}})
+    unknown = np.diag([1e-4, 1e-4, 1e-4, 100.0])
+    models = [
+        Model(id, 5, np.array([0.0, liking, -liking, 0.0]), 1, 0, 0, unknown)
+        for id, liking in ((1, 0.5), (2, -0.5))
+    ]
+    assert [told(one) for one in tastes_of(models, shop)] == [{"genre=jazz", "genre=rock"}] * 2
+
+
+def test_a_model_that_earns_more_with_every_value_is_not_said_to_like_them_all() -> None:
+    shop = Features(arm={"genre": {"kind": "category", "values": ["jazz", "rock"], "other": False}})
+    estimates = [0.0, 3.0, 2.0], [0.0, 0.0, 0.0]
+    models = [model(id, 5, list(one), 1e-6) for id, one in enumerate(estimates)]
+    likes, dislikes = tastes_of(models, shop)[0]
+    # Half of the difference to the other model. Beside jazz, rock is liked less.
+    assert [(one.feature, one.weight) for one in likes] == [("genre=jazz", 1.5)]
+    assert dislikes == []
+
+
 def test_nothing_is_told_of_a_model_that_nobody_follows_for_certain() -> None:
     followed, other = model(1, 5, [5.0, 0.0], 1e-6), model(2, 5, [0.0, 0.0], 1e-6)
     doubtful = replace(other, users=0)

@@ -186,14 +186,15 @@ def put(row: int, column: str, value: Any) -> Spoil:
         (put(1, "who", None), KindError, "row 1, column 'who': got no value"),
         (put(2, "id", 1), OptionError, "row 2, column 'id': got 1 once more"),
         (put(2, "id", None), KindError, "column 'id': got (no value|1.0)"),
-        (put(0, "clicked", "yes"), KindError, r"row 0, column 'clicked': got 'yes' \(str\)"),
+        (put(0, "clicked", "yes"), KindError, r"column 'clicked': got 'yes' \(str\).*float\(\)$"),
         (put(0, "clicked", None), NumberError, "row 0, column 'clicked': got no value"),
         (put(0, "clicked", float("inf")), NumberError, "row 0, column 'clicked': got inf"),
         (put(1, "hour", "late"), KindError, "row 1, column 'hour': got 'late'.* as a category"),
         (put(1, "item", "z"), OptionError, "row 1, column 'item': got 'z', expected the id of an"),
         (put(1, "item", None), KindError, "row 1, column 'item': got no value"),
         (put(1, "item", "a"), OptionError, "row 1, column 'item': got 'a', expected one of the ar"),
-        (put(1, "candidates", []), OptionError, "row 1, column 'item': got 'c', expected one of"),
+        (put(1, "candidates", []), OptionError, "row 1, column 'candidates': got no items"),
+        (put(1, "candidates", None), OptionError, "row 1, column 'candidates': got no items"),
         (put(1, "candidates", ["c", "y"]), OptionError, "row 1, column 'candidates': got 'y'"),
         (put(1, "candidates", ["c", None]), KindError, "row 1, column 'candidates': got no value"),
         (put(1, "candidates", ["c", ["c"]]), KindError, "row 1, column 'candidates': got"),
@@ -239,7 +240,7 @@ def test_users_as_floats_are_refused_from_a_frame() -> None:
         ({"user": "whoo"}, "the log has no column 'whoo', expected 'who'"),
         ({"offered": "candidate"}, "no column 'candidate', expected 'candidates'"),
         ({"arm": "iten"}, "the log has no column 'iten', expected 'item'"),
-        ({"features": Features(arm={"prise": "number"})}, "the items has no .* 'price'"),
+        ({"features": Features(arm={"prise": "number"})}, "table of items has no .* 'price'"),
         ({"features": Features(context={"hours": "number"})}, "log has no column 'hours'.* 'hour'"),
         ({"features": None}, "features are None, expected dyclu.Features"),
         ({"user": 5}, "the log has no column 5, expected one of 'who'"),
@@ -247,13 +248,24 @@ def test_users_as_floats_are_refused_from_a_frame() -> None:
         ({"arm": None}, "items are given without arm"),
         ({"offered": Valid(since="from"), "time": None}, "offered depends on time"),
         ({"items": [*ITEMS, ITEMS[0]]}, "item 3, column 'item': got 'a' once more"),
-        ({"items": []}, "the items has no column 'item', expected nothing"),
+        ({"items": []}, "the table of items has no column 'item', expected n"),
         ({"items": [{"item": "a", "price": "x"}]}, "item 0, column 'price': got 'x'"),
     ],
 )
 def test_a_misspelt_or_contradictory_role_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(DycluError, match=message):
         list(Log.read(rows(), **ROLES | options).chunks())
+
+
+def test_a_value_that_cannot_be_fitted_is_named_with_the_table_that_it_is_in() -> None:
+    """Row 1 of the items is not row 1 of the log."""
+    items = [ITEMS[0], ITEMS[1] | {"price": "cheap"}, ITEMS[2]]
+    price = Features(arm={"price": "number"})
+    for source in (items, pd.DataFrame(items)):
+        with pytest.raises(KindError, match="item 1, column 'price': got 'cheap'"):
+            Log.read(rows(), **ROLES | {"items": source, "features": price})
+        with pytest.raises(KindError, match="item 1, column 'price': got 'cheap'"):
+            price.fit(rows(), items=source)
 
 
 def test_an_empty_log_is_refused() -> None:

@@ -19,6 +19,8 @@ from dyclu.errors import DycluError, KindError, NumberError, OptionError
 from dyclu.validation import LARGEST, FloatArray
 
 Columns = Mapping[str, "Cells"]
+CONVERT = "convert it with float()"
+CONVERT_OR_DECLARE = f"{CONVERT}, or declare the column as a category"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,11 +60,14 @@ class Cells:
             return list(values)
         return list(values.tolist() if isinstance(values, np.ndarray) else values.to_list())
 
-    def floats(self) -> FloatArray:
-        """Return numbers, NaN where one is missing; text and infinite numbers are refused."""
+    def floats(self, *, todo: str = CONVERT_OR_DECLARE) -> FloatArray:
+        """Return numbers, NaN where one is missing; text and infinite numbers are refused.
+
+        `todo` says in the message what to do with a text.
+        """
         numbers = _numeric(self.values)
         if numbers is None:
-            numbers = np.array([self._number(i, one) for i, one in enumerate(self.listed())])
+            numbers = np.array([self._number(i, one, todo) for i, one in enumerate(self.listed())])
         bad = np.abs(numbers) > LARGEST
         if bad.any():
             row = int(bad.argmax())
@@ -70,8 +75,8 @@ class Cells:
         return numbers
 
     def complete_floats(self) -> FloatArray:
-        """Return numbers, none of which may be missing."""
-        numbers = self.floats()
+        """Return numbers, none of which may be missing: rewards, propensities or times."""
+        numbers = self.floats(todo=CONVERT)
         missing = np.isnan(numbers)
         if missing.any():
             raise self.wrong(NumberError, int(missing.argmax()), "no value", "a number")
@@ -117,7 +122,7 @@ class Cells:
             where = f"{self.what} {self.first + row}, column {self.column!r}"
             raise type(error)(f"{where}: {error}") from None
 
-    def _number(self, row: int, value: Any) -> float:
+    def _number(self, row: int, value: Any, todo: str) -> float:
         if is_missing(value):
             return np.nan
         if isinstance(value, SupportsFloat) and not isinstance(value, str):
@@ -128,7 +133,6 @@ class Cells:
             except (TypeError, ValueError):
                 pass
         got = f"{value!r} ({type(value).__name__})"
-        todo = "convert it with float(), or declare the column as a category"
         raise self.wrong(KindError, row, got, "a number", todo)
 
 

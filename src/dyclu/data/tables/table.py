@@ -7,7 +7,7 @@ the libraries that make them is needed unless it made yours.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from os import PathLike
 from typing import Any
@@ -30,8 +30,8 @@ class Table:
 
     Attributes
     ----------
-    what : str
-        What it is, for messages.
+    what, row : str
+        What it is, and what a row is, for messages.
     names : tuple of str
         Its columns.
     rows : int or None
@@ -44,6 +44,7 @@ class Table:
     names: tuple[str, ...]
     rows: int | None
     parts: Callable[[list[str]], Iterator[tuple[int, Part]]]
+    row: str = "row"
 
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[int, Columns]]:
         """Yield the number of rows and the columns of each batch."""
@@ -51,7 +52,7 @@ class Table:
         self.check(wanted)
         first = 0
         for rows, part in self.parts(wanted):
-            yield rows, {name: Cells(name, part(name), first) for name in wanted}
+            yield rows, {name: Cells(name, part(name), first, self.row) for name in wanted}
             first += rows
 
     def check(self, columns: Sequence[str]) -> None:
@@ -67,6 +68,11 @@ def batches(
 ) -> Iterator[tuple[int, Columns]]:
     """Yield the number of rows and the columns of each batch of any table."""
     return as_table(table, kinds=kinds).batches(columns)
+
+
+def as_items(source: Any, kinds: Kinds | None = None) -> Table:
+    """Return a table of items, one per row."""
+    return replace(as_table(source, what="the table of items", kinds=kinds), row="item")
 
 
 def as_table(source: Any, *, what: str = "the table", kinds: Kinds | None = None) -> Table:

@@ -62,9 +62,12 @@ def tastes_of(models: Sequence[Model], features: Features | None) -> list[Tastes
             # The covariance is that of a model whose followers are known.
             told.append(([], []))
             continue
-        difference = model.estimate - average
-        unclear = np.abs(contrasts @ difference) <= far * _deviations(models, place, contrasts)
-        told.append(_taste(ranked(names, np.where(unclear, 0.0, reading @ difference), None)))
+        difference = reading @ (model.estimate - average)
+        beside = contrasts @ (model.estimate - average)
+        sure = np.abs(beside) > far * _deviations(models, place, contrasts)
+        # More than the average, and less beside the other values: that is no taste for this value.
+        sure &= difference * beside > 0
+        told.append(_taste(ranked(names, np.where(sure, difference, 0.0), None)))
     return told
 
 
@@ -104,13 +107,15 @@ def _contrasts(names: list[str], reading: FloatArray, features: Features | None)
     """Return the reading with values of a category beside their mean.
 
     Every arm has one value. What all values have in common cannot be told from an intercept, has a
-    large posterior deviation, and is no taste.
+    large posterior deviation, and is no taste. Values without a feature of their own (*other*) do
+    not count in the mean: if they were never seen, nothing is known of it with them.
     """
     contrasts = reading.copy()
     for name, column in ({} if features is None else features.arm).items():
         if isinstance(column, Category):
-            rows = [place for place, one in enumerate(names) if one in set(column.names(name))]
-            contrasts[rows] -= reading[rows].mean(axis=0) if rows else 0.0
+            values = {one: names.index(one) for one in column.names(name) if one in names}
+            seen = [place for one, place in values.items() if one != f"{name}={OTHER}"]
+            contrasts[list(values.values())] -= reading[seen].mean(axis=0) if seen else 0.0
     return contrasts
 
 
