@@ -153,7 +153,8 @@ class ClusterOrdeal:
         self._joining[-1].start()
 
     def _start(self) -> None:
-        end = time.monotonic() + PATIENCE
+        # On a machine that is busy a start may take minutes.
+        end = time.monotonic() + 5 * PATIENCE
         while time.monotonic() < end:
             try:
                 self.members.append(Member(self.folder / "data", self.config))
@@ -167,7 +168,7 @@ class ClusterOrdeal:
     def _await_members(self, count: int) -> None:
         """Wait until so many members listen."""
         try:
-            wait_until(lambda: len(self.members) >= count, seconds=2 * PATIENCE)
+            wait_until(lambda: len(self.members) >= count, seconds=5 * PATIENCE)
         except AssertionError:
             raise AssertionError(f"only {len(self.members)} members: {self.refused}") from None
         self._assign()

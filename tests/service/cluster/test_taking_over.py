@@ -161,3 +161,27 @@ def test_the_lease_is_renewed_while_all_other_connections_are_busy(
         assert keeper.age < 1.0
         assert keeper.trouble is None
         assert a.http.get("/readyz").json()["status"] == "ok"
+
+
+def test_partitions_that_wait_to_be_opened_are_handed_over_at_once(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, opens = threading.Event(), PostgresJournal.open
+
+    def slow(*arguments: Any, **more: Any) -> PostgresJournal:
+        assert copied.wait(PATIENCE)
+        return opens(*arguments, **more)
+
+    monkeypatch.setattr(PostgresJournal, "open", slow)
+    rules: dict[str, Any] = {"store": store, "partitions": 16, "lease": 2.0}
+    with ExitStack() as stack:
+        stack.callback(copied.set)
+        a = stack.enter_context(running(told(tmp_path, name="a", **rules), trust_env=False))
+        wait_until(lambda: len(keeper_of(a).serving) == 16, seconds=PATIENCE)
+        assert a.http.get("/v1/cluster").json()["starting"] == 16
+        stack.enter_context(running(told(tmp_path, name="b", **rules), trust_env=False))
+        # Four of those that stay are being opened; none of the others has to be.
+        wait_until(lambda: partitions(a) == {"a": 8, "b": 8}, seconds=PATIENCE)
+        copied.set()
+        wait_until(lambda: a.http.get("/readyz").json()["status"] == "ok", seconds=PATIENCE)
+        assert a.http.get("/v1/cluster").json()["starting"] == 0

@@ -43,7 +43,7 @@ def test_the_page_shows_who_owns_what(store: str, tmp_path: Path, window: Browse
         with member(store, tmp_path, name="b", partitions=8):
             window.open(a.url)
             wait_until(lambda: window.text("#processes").count("4 (default: ") == 2, seconds=60)
-            assert window.text("#cluster-state").startswith("2 processes, 8 partitions, all served")
+            assert window.text("#cluster-state").startswith("2 processes, 8 partitions, all with")
             assert window.text("#processes").count("s left") == 2
             assert window.text("#cluster-troubles") == ""
             _fits(window, tmp_path / "even.png")

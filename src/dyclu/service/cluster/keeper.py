@@ -57,7 +57,7 @@ class Serving:
 
     def __init__(self, claim: Claim, tenant: Tenant) -> None:
         self.claim, self.tenant = claim, tenant
-        self.active, self.ending = 0, False
+        self.active, self.begun, self.ending = 0, False, False
         self.opening = asyncio.Lock()
 
     @contextmanager
@@ -278,7 +278,10 @@ class Keeper:
     async def _begin(self, one: Serving) -> None:
         async with self._turns:
             async with one.opening:
-                if one.ending or not await self._opened(one):
+                if one.ending:
+                    return
+                one.begun = True
+                if not await self._opened(one):
                     return
                 one.tenant.begin(snapshot_every=self.settings.snapshot_every)
             while one.tenant.starting and not one.ending:
@@ -325,16 +328,10 @@ class Keeper:
 
     async def _end(self, one: Serving) -> None:
         """Stop a partition, store a snapshot for its next owner, and give it up."""
+        if one.begun:
+            await self._stop(one)
+        # What waits for its turn to be opened need not wait for it to be given up.
         place = (one.claim.tenant, one.claim.partition)
-        async with self._turns:
-            end = time.monotonic() + DRAIN
-            while one.active and time.monotonic() < end:
-                await asyncio.sleep(0.01)
-            try:
-                async with one.opening:
-                    await one.tenant.stop()
-            except Exception:
-                LOG.exception("%s did not stop in order; nothing acknowledged is lost", place)
         if self.serving.get(place) is one:
             del self.serving[place]
         try:
@@ -343,6 +340,20 @@ class Keeper:
             LOG.error("%s is given up when the lease ends: %s", one.tenant.name, error)
         self._wake.set()
         await asyncio.to_thread(shutil.rmtree, one.tenant.folder, ignore_errors=True)
+
+    async def _stop(self, one: Serving) -> None:
+        """Answer what was asked, and stop."""
+        async with self._turns:
+            end = time.monotonic() + DRAIN
+            while one.active and time.monotonic() < end:
+                await asyncio.sleep(0.01)
+            try:
+                async with one.opening:
+                    await one.tenant.stop()
+            except Exception:
+                LOG.exception(
+                    "%s did not stop in order; nothing acknowledged is lost", one.tenant.name
+                )
 
     # --- tools -------------------------------------------------------------------------------
 

@@ -167,7 +167,7 @@ function showCluster(cluster) {
   $("cluster-dot").className = troubles.length ? "dot bad" : "dot ok";
   const known = `${alive} process${alive === 1 ? "" : "es"}, ${many(partitions.length, "partition")}`;
   $("cluster-state").textContent = (cluster.trouble ? `As of ${age(cluster.age)} ago: ${known}. `
-    : `${known}${orphans.length ? "" : ", all served"}. `) + `Asked: ${cluster.asked}. Below: ${view.tenant ?? "one partition"} only.`;
+    : `${known}${orphans.length ? "" : ", all with an owner"}. `) + (cluster.starting ? `${many(cluster.starting, "partition")} being taken over by ${cluster.asked}. ` : "") + `Asked: ${cluster.asked}. Below: ${view.tenant ?? "one partition"} only.`;
   fill($("cluster-troubles"), troubles.map((one) => {
     const item = document.createElement("li");
     item.textContent = one;

@@ -69,6 +69,7 @@ def cluster_view(keeper: Keeper, tenants: Sequence[str]) -> schema.ClusterView:
         trouble=keeper.trouble,
         age=round(keeper.age, 3),
         database=round(keeper.took, 3),
+        starting=sum(one.tenant.starting for one in keeper.serving.values()),
         processes=[
             schema.ProcessView(
                 one.name,

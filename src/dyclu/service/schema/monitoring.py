@@ -137,12 +137,14 @@ class ClusterView(Struct, frozen=True):
     """Who owns what, as the process that was `asked` saw it `age` seconds ago.
 
     By then the database took `database` seconds to renew the lease; `trouble` is why it cannot be
-    renewed now, None if it can.
+    renewed now, None if it can. The process is taking over `starting` partitions at present, and
+    does not answer for them yet.
     """
 
     asked: str
     trouble: str | None
     age: float
     database: float
+    starting: int
     processes: list[ProcessView]
     partitions: list[PartitionView]
