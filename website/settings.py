@@ -68,6 +68,7 @@ TENANT = {
     "keep": 'how much of the journal is kept: `"90d"`, `"1000000 lines"` or `"all"`',
     "archive": "whether removed lines are written to Parquet files",
     "partitions": "parts into which users are divided, with `store`; it cannot change later",
+    "share": "whether partitions learn from each other, with `store`, if the policy can",
     "features": "columns of the product, or the path of a file with them",
     "keys": "keys of callers, as digests",
 }

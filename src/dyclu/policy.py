@@ -316,6 +316,13 @@ class Policy(Protocol):
         """
         ...
 
+    def withdraw(self) -> None:
+        """Remove all that was absorbed, at once; it may be absorbed again.
+
+        What was concluded from it in the meantime may stay.
+        """
+        ...
+
 
 @runtime_checkable
 class History(Protocol):

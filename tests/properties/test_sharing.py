@@ -308,3 +308,37 @@ def test_clicks_and_real_rewards_are_not_added_up() -> None:
     here.learn("a0", np.ones(DIM), 0.3)
     assert not here._inference.sharing.placed
     assert not here._inference.sharing.pending
+
+
+@pytest.mark.parametrize("kind", ["atlas", "linucb"])
+def test_withdrawing_leaves_the_own_sums_and_the_same_can_be_absorbed_again(
+    kind: str, tmp_path: Path
+) -> None:
+    there, here, alone = make(kind), make(kind), make(kind)
+    teach(there, "b", 100)
+    said = there.contributions("b", threshold=0.0)
+    teach(here, "c", 40)
+    own = Registry(here.contributions("c", threshold=0.0))
+    here.absorb(said, shard="c")
+    here.learn("c0", np.zeros(DIM), 0.0)
+    before = state(alone, tmp_path)
+    alone.withdraw()
+    assert state(alone, tmp_path) == before
+    here.withdraw()
+    # The reward in between had no features: it adds to the count, and to the square of the 1.
+    left = {one.model: one for one in here.contributions("c", threshold=0.0)}
+    for one in own:
+        now = left[one.model]
+        assert np.allclose(now.gram[:DIM, :DIM], one.gram[:DIM, :DIM])
+        assert np.allclose(now.moment[:DIM], one.moment[:DIM])
+    if kind == "linucb":
+        alike = make(kind)
+        teach(alike, "c", 40)
+        x = [1.0, 0.5, -0.2]
+        assert np.isclose(here.decide("new", [x]).mean, alike.decide("new", [x]).mean)
+    assert here.absorb(said, shard="c") == len(said)
+    # What was withdrawn is not in what is saved.
+    here.withdraw()
+    there.withdraw()
+    data = state(here, tmp_path)
+    assert not any(one.gram.tobytes() in data for one in said)

@@ -99,10 +99,12 @@ class ClusterOrdeal:
         self.operator = {"Authorization": f"Bearer {operator}"}
         self.clients = [Client(number, key, self.witness) for number in range(CLIENTS)]
         self.config = folder / "cluster.toml"
-        options = ", ".join(f"{name} = {value}" for name, value in self.spec.options.items())
+        options = ", ".join(
+            f"{name} = {json.dumps(value)}" for name, value in self.spec.options.items()
+        )
         told = CONFIG.format(
             data=json.dumps(str(folder / "data")), store=store, lease=LEASE, dim=DIM,
-            policy=policy, options=options, partitions=PARTITIONS, wait=WAIT,
+            policy=self.spec.name, options=options, partitions=PARTITIONS, wait=WAIT,
             key=digest(key), operator=digest(operator),
         )  # fmt: skip
         self.config.write_text(told)
@@ -286,6 +288,7 @@ class ClusterOrdeal:
             + sum(name.encode() in left for name in witness.gone),
             "wrong answers": len(witness.wrong),
             "take-overs": sum(part.epoch for part in parts),
+            "absorbed lines": sum(part.absorbed for part in parts),
         }
 
 
@@ -304,6 +307,7 @@ class Part:
         ).fetchall()
         rows.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", lines)
         self.told = Told(rows)
+        self.absorbed = sum(line[2] == "absorbed" for line in lines)
         facts = dict(
             tables.execute("SELECT name, value FROM dyclu.fact WHERE partition = %s", (number,))
         )

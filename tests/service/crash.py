@@ -15,6 +15,7 @@ policy that served can be looked at as it is.
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import math
 import random
@@ -32,7 +33,7 @@ from typing import Any
 
 import pyarrow.parquet
 
-from dyclu import policies, storage
+from dyclu import Contribution, policies, storage
 from dyclu.policy import Policy
 from dyclu.service.disk import bases
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, Snapshots, recover
@@ -53,6 +54,7 @@ SPECS = {
     "atlas": PolicySpec("atlas", DIM, {}),
     "dyclu": PolicySpec("dyclu", DIM, {"noise": 0.1}),
     "linucb": PolicySpec("linucb", DIM, {"alpha": 0.5}),
+    "pooled": PolicySpec("linucb", DIM, {"alpha": 0.5, "shared": True}),
 }
 CLIENTS = {"shop": 4, "news": 2}
 
@@ -488,6 +490,10 @@ def serial(
             continue
         elif kind == "eviction":
             policy.forget(user)
+        elif kind == "absorbed":
+            for told in body["contributions"]:
+                theirs = Contribution.from_bytes(base64.b64decode(told))
+                policy.absorb([theirs], shard="here")
         elif kind == "event":
             policy.learn(user, body["x"], body["value"])
         elif kind == "reward" and (place := (of, body.get("slot", 1))) in contexts:

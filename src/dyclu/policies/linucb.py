@@ -149,6 +149,12 @@ class LinUCB(WithoutGroups, PolicyBase):
         kept = checked(contributions, shard, ("linucb",), self.dim)
         return self._pooling.absorb(kept, self._everything())
 
+    def withdraw(self) -> None:
+        """Remove all that was absorbed, at once; the model is then that of this shard's rewards."""
+        if (own := self._pooling.own) is not None:
+            self._models.put(self._models.of(EVERYBODY), own)
+            self._pooling = Pooling(self.dim)
+
     def _everything(self) -> Stats:
         """Return the sums of all rewards, those of other shards too."""
         row = self._models.row.get(EVERYBODY)

@@ -34,6 +34,7 @@ MEMBERS = (
     "shares",
     "contributions",
     "absorb",
+    "withdraw",
 )
 """The members of `Policy`."""
 

@@ -174,6 +174,7 @@ class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep: str = "all"
     archive: bool = False
     partitions: Annotated[int, Meta(ge=1, le=4096)] = 64
+    share: bool = True
     features: Features | None = None
     limits: Limits = Limits()
     keys: list[Key] = []

@@ -69,3 +69,7 @@ def warm_up(spec: PolicySpec) -> None:
         arms = chance.standard_normal((2, DIM))
         arm = arms[policy.decide(user, arms).arm]
         policy.learn(user, arm, float(arm[turn // 30] + 0.1 * chance.standard_normal()))
+    if policy.shares:
+        policy.absorb(policy.contributions("a", threshold=0.0), shard="b")
+        policy.learn("u0", np.ones(DIM), 1.0)
+        policy.withdraw()

@@ -13,7 +13,7 @@ from tests.service.postgres import Postgres
 @pytest.mark.parametrize(
     ("policy", "kills", "database_kills", "stops"),
     [
-        ("linucb", 1, 1, 1),
+        ("pooled", 1, 1, 1),
         pytest.param("atlas", 20, 5, 5, marks=pytest.mark.long),
     ],
 )
@@ -25,3 +25,4 @@ def test_nothing_acknowledged_is_lost(
     assert {what: found[what] for what in BROKEN} == dict.fromkeys(BROKEN, 0), ordeal.witness.wrong
     assert found["slots rewarded"] > 0
     assert found["take-overs"] > 0
+    assert found["absorbed lines"] > 0

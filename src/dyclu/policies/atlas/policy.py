@@ -285,6 +285,15 @@ class Atlas(OneByOne):
         """
         return self._inference.sharing.absorb(checked(contributions, shard, KINDS, self.dim + 1))
 
+    def withdraw(self) -> None:
+        """Remove all that was absorbed, at once; it may be absorbed again.
+
+        Models that only others knew stay as empty ones until they are tidied up. Beliefs of users,
+        prior and noise keep what they have become.
+        """
+        inference = self._inference
+        inference.sharing.drop(inference.tastes, inference.population)
+
     def _dump(self) -> tuple[dict[str, Any], Arrays]:
         inference, state, arrays = self._inference, dict[str, Any](), Arrays()
         for part in PARTS:

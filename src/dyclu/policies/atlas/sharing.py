@@ -150,6 +150,15 @@ class Sharing:
             self._take_out(key, tastes)
         self.pending = len(self.registry) > 0
 
+    def drop(self, tastes: Tastes, population: Population) -> None:
+        """Take all contributions out of the models, and out of the registry."""
+        if not len(self.registry):
+            return
+        self.withdraw(tastes)
+        self.registry, self.pending = Registry(), False
+        if population.clock:
+            tastes.refresh(population)
+
     def rename(self, row: int, into: int) -> None:
         """Note that a model was merged into another one, with all its sums."""
         moved = [key for key, (place, _) in self.placed.items() if place == row]

@@ -49,6 +49,9 @@ class WithoutSharing:
         """Raise `CannotShare`: the policy has no use for sums of other shards."""
         self._refuse_to_share()
 
+    def withdraw(self) -> None:
+        """Do nothing: the policy has absorbed nothing."""
+
     def _refuse_to_share(self) -> NoReturn:
         raise CannotShare(
             f"{type(self).__name__} cannot share what it learns with other shards, expected Atlas, "

@@ -24,6 +24,7 @@ from typing import Any
 from dyclu.errors import DycluError, OptionError
 from dyclu.service.cluster.leases import Leases, Overview, partition_of_decision
 from dyclu.service.cluster.places import Place, with_partition
+from dyclu.service.cluster.registry import PartitionShard, SharedRegistry
 from dyclu.service.disk.journal import StoreError
 from dyclu.service.disk.postgres.database import Claim, Database
 from dyclu.service.disk.postgres.journal import PostgresJournal
@@ -89,6 +90,8 @@ class Keeper:
         Seconds that the last renewal took.
     key : str
         The secret by which processes of the cluster know each other.
+    registry : SharedRegistry
+        What partitions have learnt, for each other.
     """
 
     def __init__(self, settings: Settings, database: Database, folder: Path, *, name: str) -> None:
@@ -115,6 +118,7 @@ class Keeper:
         partitions = {tenant: one.partitions for tenant, one in settings.tenants.items()}
         self._leases.set_up(partitions)
         self.key = self._leases.key()
+        self.registry = SharedRegistry(database)
 
     # --- joining and leaving -----------------------------------------------------------------
 
@@ -129,6 +133,7 @@ class Keeper:
                 )
             await asyncio.sleep(0.2)
         self._loop = asyncio.create_task(self._run())
+        self.registry.begin()
 
     async def leave(self) -> None:
         """Hand over all partitions, and end the lease."""
@@ -147,6 +152,7 @@ class Keeper:
             LOG.error("the lease ends by itself: %s", error)
         for threads in (self._thread, self._finding):
             await asyncio.to_thread(threads.shutdown)
+        await asyncio.to_thread(self.registry.close)
         for database in (self._own, self._database):
             database.close()
 
@@ -263,14 +269,16 @@ class Keeper:
 
     def _taken(self, claim: Claim) -> Serving:
         folder = self._folder / claim.tenant / f"{claim.partition}-{claim.epoch}"
+        rules = self.settings.tenants[claim.tenant]
         tenant = Tenant(
             f"{claim.tenant}/{claim.partition}",
             folder,
-            self.settings.tenants[claim.tenant],
+            rules,
             # The time that is left for rewards must not depend on who takes over.
             clock=self._leases.clock,
             opens=partial(PostgresJournal.open, self._database, claim),
             new_id=lambda at: with_partition(new_id(at), claim.partition),
+            shard=PartitionShard(self.registry, self._database, claim, rules.policy),
         )
         one = self.serving[claim.tenant, claim.partition] = Serving(claim, tenant)
         return one

@@ -175,9 +175,7 @@ def without(
 
 def _holds(state: State | None, user: str, decisions: Iterable[int]) -> bool:
     return state is not None and (
-        user in state.users
-        or any(seq in state.pending for seq in decisions)
-        or any(change.user == user for change in state.changes)
+        state.knows(user) or any(seq in state.pending for seq in decisions)
     )
 
 

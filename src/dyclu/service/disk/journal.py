@@ -38,6 +38,8 @@ class Facts:
         Lines after the first and up to the second number are in the archive.
     dropped : int
         Line of the base whose lines have all been deleted.
+    people : int
+        Epoch that the last erasure of a user began; other erasures are of what was absorbed.
     unclean : int
         Not 0 if copies of erased lines may be in unused space (`scrub`); each erasure changes it.
     """
@@ -53,6 +55,7 @@ class Facts:
     archive_start: int
     archived: int
     dropped: int
+    people: int
     unclean: int
 
 

@@ -25,7 +25,9 @@ from dyclu.service.engine.deciding import Deciding
 from dyclu.service.engine.in_flight import LinesInFlight, MustWait, decisions_changed_by
 from dyclu.service.engine.lines import (
     MICRO,
+    OTHERS,
     About,
+    AbsorbedBody,
     ActivationBody,
     ArrivalBody,
     ComparisonBody,
@@ -261,6 +263,11 @@ class Engine:
         )
         line = self._in_flight.add(at, body, ref=id, user=observation.user)
         return Reply(schema.Observed(id, repeated=False), (line,))
+
+    def absorb(self, body: AbsorbedBody) -> Line:
+        """Return the line that absorbs what another shard has learnt."""
+        self._in_flight.check_user(OTHERS)
+        return self._in_flight.add(self._now(), body, user=OTHERS)
 
     def expire(self) -> list[Line]:
         """Return lines that end overdue decisions, in the order in which their times ended.

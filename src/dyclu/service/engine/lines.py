@@ -148,6 +148,23 @@ class ComparisonBody(Struct, frozen=True, tag_field="kind", tag="comparison"):
     baseline: Baseline
 
 
+class AbsorbedBody(Struct, frozen=True, tag_field="kind", tag="absorbed"):
+    """What another shard has learnt is absorbed now: `Contribution.to_bytes` of some models.
+
+    `built` is the last erasure of a user of that shard whose rewards are surely not in them. The
+    line's user is `OTHERS`.
+    """
+
+    shard: str
+    built: int
+    contributions: list[bytes]
+
+
+OTHERS = "other shards"
+"""Stands for a user in lines about what was absorbed: they are erased together, like a user's. No
+user can be called so."""
+
+
 Body: TypeAlias = (
     DecisionBody
     | RewardBody
@@ -158,6 +175,7 @@ Body: TypeAlias = (
     | ErasureBody
     | EvictionBody
     | ComparisonBody
+    | AbsorbedBody
 )
 
 

@@ -19,11 +19,14 @@ from numpy.typing import NDArray
 
 from dyclu.errors import DycluError
 from dyclu.policy import Outcome, Policy
+from dyclu.service.engine.absorbed import SHARD, Absorbed, decoded
 from dyclu.service.engine.activity import CHANGES, DECISIONS, REWARD_SUM, REWARDS, Ring
 from dyclu.service.engine.inspect import announced
 from dyclu.service.engine.lift import NO_GROUP, LiftSums, bucket_of, group_number
 from dyclu.service.engine.lines import (
     MICRO,
+    OTHERS,
+    AbsorbedBody,
     ActivationBody,
     ArrivalBody,
     ComparisonBody,
@@ -151,6 +154,8 @@ class State:
         Activity per second and per minute.
     lift : LiftSums
         Rewards of the users whom the policy serves, and of the control group.
+    absorbed : Absorbed
+        What was absorbed from other shards.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -162,6 +167,7 @@ class State:
         self.seconds = Ring(span=MICRO, length=600)
         self.minutes = Ring(span=60 * MICRO, length=1440)
         self.lift = LiftSums()
+        self.absorbed = Absorbed()
 
     def apply_all(self, lines: Iterable[Line]) -> State:
         """Apply lines in order; return self."""
@@ -189,6 +195,8 @@ class State:
                 self._compare(line.at, terms)
             case EvictionBody():
                 self._evict(line.user or "")
+            case AbsorbedBody() as body:
+                self._absorb(line, body)
             case ErasureBody() | ArrivalBody():
                 # What has arrived stays on the disk until the decision settles.
                 pass
@@ -197,9 +205,15 @@ class State:
     def forget(self, user: str, decisions: Iterable[int]) -> None:
         """Remove a user as far as the policy can; `decisions` are the numbers of their decisions.
 
+        `OTHERS` stands for all that was absorbed.
+
         Sums over all users and periods of time keep their share, except the counters of decisions
         and rewards.
         """
+        if user == OTHERS:
+            self.policy.withdraw()
+            self.absorbed = Absorbed()
+            return
         self.policy.forget(user)
         counted = self.users.pop(user, None) or UserCounters()
         self.total.decisions -= counted.decisions
@@ -210,6 +224,24 @@ class State:
         kept = [change for change in self.changes if change.user != user]
         self.changes.clear()
         self.changes.extend(kept)
+
+    def knows(self, user: str) -> bool:
+        """Return whether anything is kept about a user, or, for `OTHERS`, was absorbed."""
+        return (bool(self.absorbed.shards) if user == OTHERS else user in self.users) or any(
+            change.user == user for change in self.changes
+        )
+
+    def _absorb(self, line: Line, body: AbsorbedBody) -> None:
+        """Absorb contributions; a policy that has no use for them goes on without."""
+        for one in decoded(body.contributions):
+            self.absorbed.add(one, built=body.built, at=line.at)
+            if not self.policy.shares:
+                continue
+            try:
+                self.policy.absorb([one], shard=SHARD)
+            except UNLEARNABLE:
+                # Of another policy, that served before. A replay skips it again.
+                LOG.exception("line %d of the journal could not be absorbed", line.seq)
 
     def _compare(self, at: int, terms: ComparisonBody) -> None:
         """Begin a comparison; rewards of decisions from before it are not part of it."""
@@ -341,6 +373,8 @@ class State:
             "segments": [one.segment for one in counted],
             "changes": [astuple(one) for one in self.changes],
         }
+        if self.absorbed.shards:
+            state["absorbed"] = self.absorbed.dump()
         compared, sums = self.lift.dump()
         state |= compared
         arrays = {
@@ -380,4 +414,6 @@ class State:
         self.seconds.period, self.seconds.sums = arrays["seconds"], arrays["seconds_sums"]
         self.minutes.period, self.minutes.sums = arrays["minutes"], arrays["minutes_sums"]
         self.lift = LiftSums.restored(state, arrays)
+        if "absorbed" in state:
+            self.absorbed = Absorbed.restored(state["absorbed"])
         return self

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dyclu.service import schema
+from dyclu.service.cluster import registry
 from dyclu.service.cluster.keeper import Keeper
 from dyclu.service.cluster.places import Place
 from dyclu.service.disk.postgres.database import Database
@@ -50,6 +51,7 @@ def cluster_health(keeper: Keeper) -> schema.Health:
         *([f"{orphans} of {len(places)} partitions have no owner"] if orphans else []),
         *([f"{starting} partitions are being taken over"] if starting else []),
         *keeper.refused.values(),
+        *_stale(keeper),
         *(f"{one.name}: {one.trouble}" for one in here if one.serving and one.trouble),
     ]
     if not reasons:
@@ -57,6 +59,15 @@ def cluster_health(keeper: Keeper) -> schema.Health:
     if orphans < len(places):
         return schema.Health("degraded", "; ".join(reasons))
     return schema.Health("starting" if starting else "unavailable", "; ".join(reasons))
+
+
+def _stale(keeper: Keeper) -> list[str]:
+    """Return that partitions go on with what they knew of each other, if they do."""
+    shared = keeper.registry
+    if shared.age < registry.STALE:
+        return []
+    why = shared.trouble or "the database does not answer"
+    return [f"what other partitions have learnt was read {shared.age:.0f} s ago: {why}"]
 
 
 def cluster_view(keeper: Keeper, tenants: Sequence[str]) -> schema.ClusterView:
@@ -92,6 +103,11 @@ def cluster_view(keeper: Keeper, tenants: Sequence[str]) -> schema.ClusterView:
             )
             for (tenant, number), held in sorted(places.items())
         ],
+        shared=schema.SharedView(
+            keeper.registry.count(tenants),
+            round(keeper.registry.age, 3),
+            keeper.registry.trouble,
+        ),
     )
 
 

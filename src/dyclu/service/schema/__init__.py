@@ -46,6 +46,7 @@ from dyclu.service.schema.monitoring import (
     LiftView,
     PartitionView,
     ProcessView,
+    SharedView,
     TenantHealth,
     TenantsHealth,
 )
@@ -137,6 +138,7 @@ __all__ = [
     "Rewarded",
     "Role",
     "SegmentView",
+    "SharedView",
     "Slot",
     "SlotDecided",
     "TenantHealth",

@@ -133,6 +133,17 @@ class PartitionView(Struct, frozen=True):
     trouble: str | None = None
 
 
+class SharedView(Struct, frozen=True):
+    """What partitions have learnt, for each other: so many contributions, read `age` seconds ago.
+
+    `trouble` is why they cannot be read at present, None if they can.
+    """
+
+    contributions: int
+    age: float
+    trouble: str | None
+
+
 class ClusterView(Struct, frozen=True):
     """Who owns what, as the process that was `asked` saw it `age` seconds ago.
 
@@ -148,3 +159,4 @@ class ClusterView(Struct, frozen=True):
     starting: int
     processes: list[ProcessView]
     partitions: list[PartitionView]
+    shared: SharedView

@@ -115,7 +115,7 @@ class Erasures:
             return False
         if self._files.reader.first_line(user) is not None:
             return False
-        if any(change.user == user for change in state.changes):
+        if state.knows(user):
             return True
         async with self._files.basing:
             return await asyncio.to_thread(archive.holds, self._files.folder, user)

@@ -34,6 +34,7 @@ from dyclu.service.tenant.files import OpenJournal, TenantFiles
 from dyclu.service.tenant.rebuild import Rebuild
 from dyclu.service.tenant.retirement import Retirement
 from dyclu.service.tenant.saving import Saving
+from dyclu.service.tenant.sharing import Shard, Sharing
 from dyclu.service.tenant.start import Progress, Start, Stopped
 
 LOG = logging.getLogger("dyclu.service")
@@ -64,6 +65,8 @@ class Tenant:
         Gives the time that lines get.
     stopped : str or None
         Why this tenant does not serve at all, such as a damaged journal.
+    sharing : Sharing or None
+        What learns from other shards of the same tenant; None without a cluster, or while starting.
     """
 
     def __init__(
@@ -76,11 +79,14 @@ class Tenant:
         steady: Callable[[], float] = time.monotonic,
         opens: OpenJournal = SqliteJournal.open,
         new_id: Callable[[int], str] = new_id,
+        shard: Shard | None = None,
     ) -> None:
         self.name, self.rules, self.folder = name, rules, folder
         self._opens, self._new_id = opens, new_id
         self.clock, self._steady = clock, steady
         self.stopped: str | None = None
+        self._shard = shard
+        self.sharing: Sharing | None = None
         self._opened = self._computed = self._serves = False
         self._starting: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -140,7 +146,9 @@ class Tenant:
         await self._set_up(snapshot_every)
         for warning in self.state.policy.warnings:
             LOG.warning("the policy of %s warns: %s", self.name, warning)
-        jobs = (self._expire, self.rebuild.run, self.retirement.run, self.saving.run)
+        jobs = [self._expire, self.rebuild.run, self.retirement.run, self.saving.run]
+        if self.sharing is not None:
+            jobs.append(self.sharing.run)
         self._tasks = [asyncio.create_task(_forever(job)) for job in jobs]
         self._serves = True
         self._start.preview = None
@@ -167,6 +175,11 @@ class Tenant:
         self.saving = Saving(
             files, engine, self.committer, self.erasures, self.rebuild, every=snapshot_every
         )
+        if self._shard is not None:
+            self.sharing = Sharing(
+                self._shard, files, engine, self.committer, self.erasures, self.rebuild,
+                wanted=self.rules.share,
+            )  # fmt: skip
         await self.committer.begin()
 
     async def stop(self) -> None:

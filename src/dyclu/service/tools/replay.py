@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from dyclu.errors import DycluError
 from dyclu.evaluate import Estimate, LateEvaluation, LateRewards
 from dyclu.policy import Policy, position_of
 from dyclu.service.disk.history import History
 from dyclu.service.disk.sqlite.reader import JournalReader
+from dyclu.service.engine.absorbed import SHARD, decoded
 from dyclu.service.engine.lines import (
+    AbsorbedBody,
     ActivationBody,
     DecisionBody,
     EventBody,
@@ -51,6 +55,13 @@ class ReplayedPolicy:
     def predict(self, place: Place, user: str, x: FloatArray) -> None:
         """Predict the reward of a decision that was made."""
         self.predictions[place] = self.policy.decide(user, x[None, :]).mean
+
+    def absorb(self, body: AbsorbedBody) -> None:
+        """Absorb what other partitions had learnt, if the policy has a use for it."""
+        if self.policy.shares:
+            for one in decoded(body.contributions):
+                with suppress(DycluError):
+                    self.policy.absorb([one], shard=SHARD)
 
     def learn(self, user: str, x: FloatArray, value: float, of: Place | None = None) -> None:
         """Learn a reward, and compare it with its prediction."""
@@ -179,7 +190,8 @@ def replay(
     """Replay a journal with the policy that served and with another one.
 
     Both learn the rewards of the arms that were chosen then: there are no other rewards. Both
-    begin with the first line that is archived or kept.
+    absorb what the policy that served had absorbed of other partitions, if they can. Both begin
+    with the first line that is archived or kept.
     """
     report = Report(ReplayedPolicy(served.make()), ReplayedPolicy(other.make()))
     now = max((line.at for line in reader.after(reader.last() - 1)), default=0)
@@ -205,6 +217,9 @@ def _replay_line(report: Report, line: Line, now: int) -> None:
             report.events += 1
             for one in (report.served, report.other):
                 one.learn(line.user or "", np.array(features), value)
+        case AbsorbedBody() as absorbed:
+            for one in (report.served, report.other):
+                one.absorb(absorbed)
         case ExpiryBody(decisions=expired):
             for seq in expired:
                 for place in report.places(seq):

@@ -24,6 +24,7 @@ from dyclu.service.disk.postgres.database import Claim, Database, OwnershipLost
 from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.disk.sqlite.tables import FORMAT
 from dyclu.service.disk.sqlite.writer import ERASURES_KEPT, SqliteJournal
+from dyclu.service.engine.lines import OTHERS
 
 PROBE = 131_072
 """Bytes that are written to find out whether the database takes anything."""
@@ -174,6 +175,8 @@ class PostgresJournal(Journal):
             execute(f"DELETE FROM dyclu.snapshot WHERE {_OURS}")
             execute(f"DELETE FROM dyclu.fact WHERE {_OURS} AND name = '{shared.FACT}'")
             execute(_NOTE, name="epoch", value=str(gone.epoch))
+            if user != OTHERS:
+                execute(_NOTE, name="people", value=str(gone.epoch))
             execute(
                 "INSERT INTO dyclu.erased VALUES (%(tenant)s, %(partition)s, %(now)s, %(first)s)",
                 now=gone.epoch,

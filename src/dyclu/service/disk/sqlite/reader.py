@@ -16,7 +16,7 @@ from dyclu.service.engine.lines import About, Line, RewardBody, contexts_of, dec
 CHUNK = 2000
 """Lines read at a time: a long read would delay the writer's checkpoints."""
 
-_COUNTED = ("base", "generation", "archive_start", "archived", "dropped", "unclean")
+_COUNTED = ("base", "generation", "archive_start", "archived", "dropped", "people", "unclean")
 _ROW = "SELECT seq, at, kind, ref, user, of, body FROM journal WHERE "
 _ROWS = f"{_ROW}seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
 _LINES = (

@@ -25,6 +25,7 @@ from dyclu.service.disk.named import check_features, noted_features
 from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.disk.sqlite.scrub import clear_gaps
 from dyclu.service.disk.sqlite.tables import FORMAT, PATIENCE, TABLES, Transaction, connect
+from dyclu.service.engine.lines import OTHERS
 
 LOG = logging.getLogger("dyclu.service")
 
@@ -45,6 +46,7 @@ PARTS_UNTIL_TIDY = 16
 _UNCLEAN = (
     "INSERT INTO meta VALUES ('unclean', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
 )
+_PEOPLE = "INSERT OR REPLACE INTO meta VALUES ('people', ?)"
 _GENERATION = "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'generation'"
 
 _ERASE = (
@@ -175,6 +177,8 @@ class SqliteJournal(Journal):
             )
             own = self._writer.execute("DELETE FROM journal WHERE user = ?", (user,)).rowcount
             epoch = self._begin_epoch(first)
+            if user != OTHERS:
+                self._writer.execute(_PEOPLE, (epoch,))
             self._writer.execute(
                 "INSERT OR REPLACE INTO erasing VALUES (?, ?)", (user, json.dumps(decisions))
             )
