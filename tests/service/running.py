@@ -34,6 +34,9 @@ class Running:
         return self.http.post(f"/v1/decisions/{id}/reward", json={"value": value})
 
 
+PATIENCE = 90.0
+"""Seconds to wait for what takes a moment; twenty are not enough on a machine that is busy."""
+
 STARTED = 180.0
 """Seconds after which a start is taken for hung; kernels may have to be compiled first."""
 
@@ -60,7 +63,9 @@ def running(given: Settings, *, ready: bool = True, **client: Any) -> Iterator[R
             yield Running(url, http, service)
 
 
-def wait_until(true: Any, *, seconds: float = 20.0, told: Callable[[], str] = lambda: "") -> None:
+def wait_until(
+    true: Any, *, seconds: float = PATIENCE, told: Callable[[], str] = lambda: ""
+) -> None:
     """Wait until something is true; `told` says how it is, if that takes too long."""
     end = time.monotonic() + seconds
     while not true():
@@ -87,7 +92,7 @@ def process(
     )
     assert child.stdout is not None
     # A process that neither listens nor ends must not be waited for.
-    late = threading.Timer(60, child.kill)
+    late = threading.Timer(STARTED, child.kill)
     late.start()
     try:
         for line in child.stdout:

@@ -40,10 +40,10 @@ CAPTION = (
 )
 
 DEMO_NOTE = """\
-Above: the regret, which is what the choices gave away against always knowing the best arm. Below: \
-of the users with several changes, the one whose alarms come closest to them in number; when their \
-taste changed, which rewards contradicted what was known of them (surprises), and when the policy \
-concluded that they had changed (alarms)."""
+Above: the regret, which is the reward lost compared with always choosing the best arm; lower is \
+better. Below: one user (of those with several changes, the one with as many alarms as changes, or \
+nearly so): when their taste changed, which rewards contradicted what was known (surprises), and \
+when the policy concluded that they had changed (alarms)."""
 
 ALARMS, SURPRISES, TRUTH = range(3)
 """Rows of the timeline, from the bottom."""
