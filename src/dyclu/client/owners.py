@@ -66,7 +66,7 @@ class Owners:
         """Return the process to ask: the owner, or any if it is not known."""
         with self._lock:
             partition = self._partition(request)
-            return self._known[0] if partition is None else self._owner(partition)
+            return self._any() if partition is None else self._owners.get(partition, self._any())
 
     def _partition(self, request: Request) -> int | None:
         if not self._partitions:
@@ -75,8 +75,11 @@ class Owners:
             return partition_of(request.user, self._partitions)
         return None if request.decision is None else told_by(request.decision)
 
-    def _owner(self, partition: int) -> str:
-        return self._owners.get(partition, self._known[0])
+    def _any(self) -> str:
+        """Return the process to ask where no owner is known; one that answered, if there is any."""
+        now = time.monotonic()
+        there = (url for url in self._known if now >= self._avoided.get(url, 0.0))
+        return next(there, self._known[0])
 
     def learn(self, url: str, result: Result) -> None:
         """Learn from what became of a request to a process."""
@@ -102,8 +105,7 @@ class Owners:
     def _forget(self, url: str) -> None:
         """Take the process for the owner of nothing, and ask another one where none is known."""
         self._owners = {place: one for place, one in self._owners.items() if one != url}
-        if self._known[0] == url:
-            self._known.append(self._known.pop(0))
+        self._known.sort(key=lambda one: one == url)
 
     def _believe(self, partition: int, partitions: int, scheme: str, rest: str) -> None:
         # The key must not be sent without TLS because an answer says so.

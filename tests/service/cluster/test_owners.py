@@ -182,6 +182,21 @@ def test_what_an_owner_refuses_for_a_moment_another_process_is_asked() -> None:
     assert owners.url(request) == "http://a"
 
 
+def test_a_process_that_did_not_answer_is_not_asked_while_another_one_refuses() -> None:
+    owners, request = Owners("http://a"), Request("GET", "/v1/users/ana", user="ana")
+    owners.learn("http://a", _told(partition_of("ana", 64), "http://b"))
+    owners.learn("http://a", httpx.ConnectError("killed"))
+    for _ in range(9):
+        # Nobody owns the partition until the lease of the other one is over.
+        assert owners.url(request) == "http://b"
+        owners.learn("http://b", httpx.Response(503))
+    # If nobody answers, all are tried in turn.
+    owners.learn("http://b", httpx.ConnectError("killed"))
+    assert owners.url(request) == "http://a"
+    owners.learn("http://a", httpx.ConnectError("killed"))
+    assert owners.url(request) == "http://b"
+
+
 def test_a_load_test_asks_owners_too(pair: list[Member]) -> None:
     wanted = Load(users=40, clients=2, seconds=60.0, rounds=300, arms=3)
     served = asyncio.run(load(pair[0][1], wanted))

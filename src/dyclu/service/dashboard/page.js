@@ -66,7 +66,7 @@ async function trouble(error) {
   $("login").hidden = !locked;
   $("main").hidden = locked;
   $("dot").className = "dot bad";
-  $("state").textContent = locked ? "needs a key" : "does not answer";
+  $("state").textContent = locked ? "needs a key" : error instanceof Refused ? error.message : "does not answer";
   if (error instanceof Refused && error.status === 503) {
     view.clustered ??= (await send("v1/cluster")).ok;
     await showReadiness();
