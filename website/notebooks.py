@@ -35,8 +35,8 @@ for (const place of document.querySelectorAll("div.plot")) {
 </script>"""
 """Draws all interactive pictures of a page; white, also on dark pages, as their text is dark."""
 
-SECONDS = 300
-"""How long a cell may take."""
+SECONDS = 1200
+"""How long a cell may take, also on a machine that is busy."""
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
