@@ -260,3 +260,32 @@ def test_no_two_panels_of_the_dashboard_overlap() -> None:
         assert at["x"] + at["w"] <= 24
         assert not cells & taken, panel["title"]
         taken |= cells
+
+
+def panels(kind: str) -> list[dict[str, Any]]:
+    board = json.loads((DEPLOY / "grafana/dyclu.json").read_text())
+    return [panel for panel in board["panels"] if panel["type"] == kind]
+
+
+def test_single_figures_of_the_dashboard_have_colours_of_their_own() -> None:
+    """Without thresholds Grafana shows everything from 80 on in red, such as seconds of uptime."""
+    for panel in panels("stat"):
+        assert panel["fieldConfig"]["defaults"]["thresholds"]["steps"], panel["title"]
+    ready = next(one for one in panels("stat") if one["title"] == "Ready")
+    (mapping,) = ready["fieldConfig"]["defaults"]["mappings"]
+    assert mapping["options"]["0"]["color"] == "red"
+    version = next(one for one in panels("stat") if "build_info" in one["targets"][0]["expr"])
+    # Its value is always 1.
+    assert version["options"]["textMode"] == "name"
+
+
+def test_no_panel_of_the_dashboard_draws_bytes_and_counts_on_one_axis() -> None:
+    """Thousands of requests cannot be seen beside millions of bytes."""
+    for panel in panels("timeseries"):
+        fields = panel["fieldConfig"]
+        own = {one["matcher"]["options"]: one["properties"] for one in fields["overrides"]}
+        for target in panel["targets"]:
+            more = {one["id"]: one["value"] for one in own.get(target["refId"], [])}
+            unit = more.get("unit", fields["defaults"]["unit"])
+            is_bytes = bool(re.search(r"_bytes\b", target["expr"]))
+            assert is_bytes == (unit == "bytes"), (panel["title"], target["expr"])
