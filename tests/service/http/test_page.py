@@ -232,6 +232,39 @@ def test_the_page_fits_a_phone_and_dark_mode(
     assert (tmp_path / "phone.png").stat().st_size > 10_000
 
 
+def test_negative_numbers_on_an_axis_keep_their_sign_on_a_phone(
+    service: Running, window: Browser
+) -> None:
+    """A sign that is cut off makes another number."""
+    window.open(service.url)
+    window.phone(380, 800)
+    left = window.run(
+        "const one = document.querySelector('#alarms').appendChild("
+        "document.createElementNS('http://www.w3.org/2000/svg', 'text'));"
+        "one.textContent = '-0.002'; one.setAttribute('text-anchor', 'end');"
+        "one.setAttribute('x', LEFT - 6); const at = one.getBBox().x; one.remove(); return at"
+    )
+    assert left >= 0
+
+
+def test_times_and_models_of_changes_are_on_one_line(service: Running, window: Browser) -> None:
+    live(service, 12, shift=1, seed=1)
+    window.ask("POST", "goog/cdp/execute", RESET)
+    window.size(1280, 900)
+    window.open(service.url)
+    wait_until(lambda: window.run("return document.querySelectorAll('#changes tr').length") > 5)
+    # A long id takes what room it gets.
+    lines = window.run(
+        "document.querySelector('#changes button').textContent = 'x'.repeat(90);"
+        "const numbers = [1, 3, 4].map((n) => `#changes td:nth-child(${n})`);"
+        "return [...document.querySelectorAll(numbers)].map("
+        "(one) => { const range = document.createRange(); range.selectNode(one.firstChild);"
+        " return range.getClientRects().length })"
+    )
+    assert set(lines) == {1}
+
+
+RESET = {"cmd": "Emulation.clearDeviceMetricsOverride", "params": {}}
 ASKED_FOR = ("v1/policy", "v1/activity", "v1/changes?since=0", "v1/models", "v1/users/u99999")
 
 

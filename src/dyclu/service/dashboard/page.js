@@ -2,7 +2,7 @@
 // Asks the service once a second and draws what it says. No library, no state but this.
 
 const EVERY = 1000, MAP_EVERY = 3000, HEALTH_EVERY = 5000, MINUTE = 60_000, ROWS = 50;
-const WIDTH = 600, HEIGHT = 180, LEFT = 46, BOTTOM = 22, TOP = 10;
+const WIDTH = 600, HEIGHT = 180, LEFT = 64, BOTTOM = 22, TOP = 10;
 const $ = (id) => document.getElementById(id);
 const view = { span: "seconds", since: null, epoch: null, changes: [], user: null, activity: null, mapped: 0, version: 0, segment: "segment", measured: 0, figures: [], models: new Map(), named: false, clustered: null };
 
