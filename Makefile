@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-# uv needs seconds where pip needs four minutes of CPU. It does not read pip's settings, so pip takes
-# its place where the packages are behind such settings.
+# uv needs seconds where pip needs four minutes of CPU. pip takes its place where uv cannot be
+# installed, or finds no packages, since it does not read pip's settings.
 WANTED := install --quiet --editable '.[all,dev,docs]'
 
 # uv installs no byte code, and tests start hundreds of interpreters: without stored byte code each
@@ -86,8 +86,8 @@ bench: $(READY)
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dyclu needs Python 3.11 or newer; run make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip $(WANTED) --python $(BIN)/python || $(BIN)/python -m pip $(WANTED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv \
+	  && $(BIN)/uv pip $(WANTED) --python $(BIN)/python || $(BIN)/python -m pip $(WANTED)
 	@touch $@
 
 clean:

@@ -700,14 +700,13 @@ def _declared(file: Path) -> Features:
     from dyclu.data import Features
 
     try:
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
+        return Features.of(tomllib.loads(text) if file.suffix == ".toml" else json.loads(text))
     except OSError as error:
         raise FileError(f"cannot read {file} ({error.strerror}); check the path") from None
-    try:
-        return Features.of(tomllib.loads(text) if file.suffix == ".toml" else json.loads(text))
-    except ValueError as error:
-        if isinstance(error, DycluError):
-            raise
+    except DycluError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise OptionError(f"{file} cannot be read as TOML or JSON ({error})") from None
 
 

@@ -113,6 +113,15 @@ def test_refusals_are_one_line_and_status_2(folder: Path, tmp_path: Path) -> Non
     result = run(folder, f"--features={broken}", out)
     assert result.exit_code == 2
     assert "cannot be read as TOML" in result.stderr
+    for name, content in (
+        ("latin.toml", b"name = '\xe9'"),
+        ("deep.toml", b"x=" + 5000 * b"[" + 5000 * b"]"),
+        ("deep.json", 100_000 * b"[" + 100_000 * b"]"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        result = run(folder, f"--features={tmp_path / name}", out)
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert f"{name} cannot be read as TOML or JSON" in result.stderr
     wrong = run(folder, f"--features={folder / 'features.toml'}", "--propensity=clicked", out)
     assert wrong.exit_code == 2
     assert "row 0, column 'clicked'" in wrong.stderr or "'clicked'" in wrong.stderr

@@ -186,7 +186,7 @@ def put(row: int, column: str, value: Any) -> Spoil:
         (put(1, "who", None), KindError, "row 1, column 'who': got no value"),
         (put(2, "id", 1), OptionError, "row 2, column 'id': got 1 once more"),
         (put(2, "id", None), KindError, "column 'id': got (no value|1.0)"),
-        (put(0, "clicked", "yes"), KindError, r"column 'clicked': got 'yes' \(str\).*float\(\)$"),
+        (put(0, "clicked", "yes"), KindError, r"row 0, column 'clicked': got 'yes' .*float\(\)$"),
         (put(0, "clicked", None), NumberError, "row 0, column 'clicked': got no value"),
         (put(0, "clicked", float("inf")), NumberError, "row 0, column 'clicked': got inf"),
         (put(1, "hour", "late"), KindError, "row 1, column 'hour': got 'late'.* as a category"),
@@ -248,7 +248,7 @@ def test_users_as_floats_are_refused_from_a_frame() -> None:
         ({"arm": None}, "items are given without arm"),
         ({"offered": Valid(since="from"), "time": None}, "offered depends on time"),
         ({"items": [*ITEMS, ITEMS[0]]}, "item 3, column 'item': got 'a' once more"),
-        ({"items": []}, "the table of items has no column 'item', expected n"),
+        ({"items": []}, "the table of items has no column 'item', expected nothing"),
         ({"items": [{"item": "a", "price": "x"}]}, "item 0, column 'price': got 'x'"),
     ],
 )

@@ -14,9 +14,10 @@ from dyclu.kernels.compiling import COMPILED
 from dyclu.policies.atlas.upkeep import IDLE
 
 EVERY_POLICY = {"policies/common/base.py", "validation.py", "policy.py"}
-OWN = {
+KERNELS = {"kernels/atlas.py"}
+OWN = KERNELS | {
     "policies/atlas/policy.py", "policies/atlas/inference.py", "policies/atlas/users.py",
-    "policies/common/population.py", "kernels/atlas.py",
+    "policies/common/population.py",
 }  # fmt: skip
 
 
@@ -33,7 +34,7 @@ def files_passed(policy: dyclu.Atlas, user: str, x: list[float]) -> set[str]:
         policy.learn(user, x, x[0])
     finally:
         sys.setprofile(before)
-    return {str(path.relative_to(home)) for path in passed if path.is_relative_to(home)}
+    return {path.relative_to(home).as_posix() for path in passed if path.is_relative_to(home)}
 
 
 @pytest.mark.skipif(not COMPILED, reason="without a compiler the loops are files, too")
@@ -48,4 +49,5 @@ def test_a_reward_passes_five_files_of_atlas(user: str) -> None:
     policy.learn("new", [1.0, 0.0, 0.0], 1.0)
     assert policy.locate("ana").located
     assert not policy.locate("new").located
-    assert files_passed(policy, user, [0.0, 1.0, 0.0]) == EVERY_POLICY | OWN
+    # From Python 3.12 on, numba does not tell a profiler which compiled functions are called.
+    assert files_passed(policy, user, [0.0, 1.0, 0.0]) | KERNELS == EVERY_POLICY | OWN
