@@ -86,11 +86,14 @@ def read(path: str | os.PathLike[str]) -> Saved:
 
 @contextmanager
 def damaged_on_error(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise `DamagedFile` if contents whose digest is valid cannot be used."""
+    """Raise `DamagedFile` if contents whose digest is valid cannot be used.
+
+    An `OlderFile` is raised again with the path.
+    """
     try:
         yield
-    except FileError:
-        raise
+    except OlderFile as error:
+        raise OlderFile(f"{path}: {error}") from None
     except (
         ArithmeticError,
         AttributeError,

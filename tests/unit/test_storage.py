@@ -129,8 +129,9 @@ def test_invalid_contents_with_a_valid_digest_raise_an_error(tmp_path: Path, sav
 
 def test_a_file_with_an_option_of_before_is_an_older_file(tmp_path: Path) -> None:
     storage.write(tmp_path / "file", Saved("DyClu", {"dim": 2, "colour": "red"}, {}, {}))
-    with pytest.raises(OlderFile, match="no longer exist: colour"):
+    with pytest.raises(OlderFile, match="no longer exist: colour") as found:
         dyclu.load(tmp_path / "file")
+    assert str(found.value).startswith(f"{tmp_path / 'file'}: ")
 
 
 def test_a_header_that_is_not_json_raises_damaged_file(tmp_path: Path) -> None:
