@@ -7,8 +7,9 @@ READY := .venv/.ready
 # installed, or finds no packages, since it does not read pip's settings.
 WANTED := install --quiet --editable '.[all,dev,docs]'
 
-# uv installs no byte code, and tests start hundreds of interpreters: without stored byte code each
-# of them would compile numpy, scipy and numba again, which takes seconds.
+# Tests start hundreds of interpreters: without stored byte code each of them would compile numpy,
+# scipy and numba again, which takes seconds. That of packages is made when they are installed:
+# where tests made it, a package's own invalid escape sequences would be errors.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: dist test-lowest demo docs notebooks test conformance uncompiled test-long crashtest \
@@ -87,7 +88,8 @@ $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dyclu needs Python 3.11 or newer; run make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv \
-	  && $(BIN)/uv pip $(WANTED) --python $(BIN)/python || $(BIN)/python -m pip $(WANTED)
+	  && $(BIN)/uv pip $(WANTED) --compile-bytecode --python $(BIN)/python \
+	  || $(BIN)/python -m pip $(WANTED)
 	@touch $@
 
 clean:
