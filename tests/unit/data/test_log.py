@@ -248,7 +248,7 @@ def test_users_as_floats_are_refused_from_a_frame() -> None:
         ({"arm": None}, "items are given without arm"),
         ({"offered": Valid(since="from"), "time": None}, "offered depends on time"),
         ({"items": [*ITEMS, ITEMS[0]]}, "item 3, column 'item': got 'a' once more"),
-        ({"items": []}, "the table of items has no column 'item', expected nothing"),
+        ({"items": []}, "the table of items is empty, expected rows with a column 'item'"),
         ({"items": [{"item": "a", "price": "x"}]}, "item 0, column 'price': got 'x'"),
     ],
 )
@@ -272,7 +272,7 @@ def test_an_empty_log_is_refused() -> None:
     frame = pd.DataFrame(rows())
     with pytest.raises(OptionError, match="the log is empty"):
         Log.read(frame[:0], **ROLES)
-    with pytest.raises(OptionError, match="the log has no column 'who', expected nothing"):
+    with pytest.raises(OptionError, match="the log is empty, expected rows with a column 'who'"):
         Log.read([], **ROLES)
 
 

@@ -58,6 +58,8 @@ class Table:
     def check(self, columns: Sequence[str]) -> None:
         """Refuse names of columns that the table does not have."""
         for name in columns:
+            if not self.names:
+                raise OptionError(f"{self.what} is empty, expected rows with a column {name!r}")
             if name not in self.names:
                 hint = nearest(name, self.names)
                 raise OptionError(f"{self.what} has no column {name!r}, expected {hint}")
