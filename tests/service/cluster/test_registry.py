@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,15 @@ import pytest
 
 from dyclu.contributions import Contribution
 from dyclu.policies import load
+from dyclu.service.cluster import registry as registries
 from dyclu.service.cluster.leases import Leases
 from dyclu.service.cluster.places import partition_of
 from dyclu.service.cluster.registry import PartitionShard, SharedRegistry
+from dyclu.service.disk.journal import StoreError
 from dyclu.service.disk.postgres.database import Claim, Database, OwnershipLost
 from dyclu.service.engine.lines import OTHERS
 from dyclu.service.spec import PolicySpec
-from dyclu.service.tenant import sharing
+from dyclu.service.tenant import erasures, sharing
 from dyclu.service.tenant.tenant import Tenant
 from tests.service.bench import bits
 from tests.service.cluster.test_cluster import PATIENCE, insist, member
@@ -270,6 +274,54 @@ def test_an_erasure_replaces_what_was_published_and_reaches_journals_of_other_pa
         assert names == []
 
 
+def test_what_was_erased_is_absorbed_again_also_if_the_erasure_failed_at_first(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "OUTDATED", 0.0)
+    monkeypatch.setattr(erasures, "RETRY", 0.5)
+    gone, stays = users(0, 2)
+    with member(store, tmp_path, name="a", **LINUCB) as a:
+        learn(a, gone, 30)
+        learn(a, stays, 30)
+        settle(a, store)
+        files, failed = tenant(a, 1).files, list[str]()
+        without = files.without
+
+        def once(user: str, decisions: list[int]) -> Iterator[Any]:
+            if not failed:
+                failed.append(user)
+                raise OSError("the disk is away for a moment")
+            yield from without(user, decisions)
+
+        monkeypatch.setattr(files, "without", once)
+        assert a.http.delete(f"/v1/users/{gone}").status_code == 202
+        wait_until(lambda: failed == [OTHERS], seconds=PATIENCE)
+        wait_until(lambda: len(lines(store, 1)) == 1, seconds=PATIENCE)
+        wait_until(lambda: not tenant(a, 1).rebuilding, seconds=PATIENCE)
+        wait_until(lambda: follows_from_its_journal(a, store, 1, tmp_path), seconds=PATIENCE)
+
+
+def test_a_registry_that_takes_nothing_delays_nothing_else(store: str, tmp_path: Path) -> None:
+    """Erasures need threads, and commits connections: waiting publishers must not have them all."""
+    count = 12
+    with (
+        psycopg.connect(store) as other,
+        member(store, tmp_path, name="a", partitions=count, **LINUCB) as a,
+    ):
+        other.execute("SELECT pg_advisory_xact_lock(%s)", (registries.LOCK,))
+        for partition in range(count):
+            learn(a, users(partition, 1, of=count)[0], 20)
+        shared = [tenant(a, partition).sharing for partition in range(count)]
+        # Each has news: it waits, or has waited for too long.
+        wait_until(lambda: all(one.trouble or one._asked >= 20 for one in shared), seconds=PATIENCE)  # type: ignore[union-attr]
+        assert not table(store)
+        assert a.http.delete(f"/v1/users/{users(0, 1, of=count)[0]}").status_code == 202
+        learn(a, users(1, 1, of=count)[0], 1)
+        other.rollback()
+        # Not all: where the first ones have been absorbed, the rest is no news.
+        wait_until(lambda: table(store), seconds=PATIENCE)
+
+
 def test_what_is_in_a_base_is_erased_too(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +372,53 @@ def test_a_former_owner_publishes_nothing(store: str) -> None:
         wrong.publish(0, [newer])
     registry.close()
     database.close()
+
+
+def test_who_waits_for_a_locked_partition_does_not_keep_others_from_publishing(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A former owner that wakes up waits for the next one, which copies a long journal."""
+    monkeypatch.setattr(registries, "PATIENCE", "300ms")
+    database = Database(store)
+    database.begin()
+    leases = Leases(database, "me", "me", lease=10.0)
+    leases.set_up({"shop": 2})
+    leases.register("http://127.0.0.1:1")
+    registry = SharedRegistry(database)
+    claims = leases.claim(["shop"], 2)
+    late, other = (PartitionShard(registry, database, claim, "linucb") for claim in claims)
+    told, ended = Contribution("x", 0, 0, "linucb", np.eye(2), np.ones(2), 2.0, 2), list[str]()
+
+    def publish() -> None:
+        with pytest.raises(StoreError):
+            late.publish(0, [told])
+        ended.append("late")
+
+    with psycopg.connect(store) as holder:
+        holder.execute(
+            "SELECT 1 FROM dyclu.partition WHERE partition = %s FOR UPDATE", (claims[0].partition,)
+        )
+        waiting = threading.Thread(target=publish, daemon=True)
+        waiting.start()
+        wait_until(lambda: _waits(store), seconds=PATIENCE)
+        publishing = threading.Thread(target=other.publish, args=(0, [told]), daemon=True)
+        publishing.start()
+        publishing.join(PATIENCE)
+        assert not publishing.is_alive()
+        waiting.join(PATIENCE)
+    assert ended == ["late"]
+    assert [shard for shard, *_ in table(store)] == [other.name]
+    registry.close()
+    database.close()
+
+
+def _waits(store: str) -> bool:
+    with psycopg.connect(store) as server:
+        found = server.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+            "AND datname = current_database()"
+        )
+        return found.fetchone() is not None
 
 
 def test_a_partition_that_shares_no_more_withdraws_what_it_had_published_and_absorbed(

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyclu.contributions import Contribution
 from dyclu.errors import DamagedFile, OptionError
 from dyclu.service.disk import bases, retention
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS, recover
-from dyclu.service.engine.lines import encode
+from dyclu.service.engine.lines import OTHERS, AbsorbedBody, encode, make_line
 from dyclu.service.engine.state import State
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import Observation
@@ -215,6 +216,21 @@ def test_another_policy_learns_from_the_kept_lines(
     assert other.ids() == pending
     other.reward(pending[0], 1.0)
     other.close()
+
+
+def test_what_a_base_has_absorbed_is_news_for_another_policy(tmp_path: Path) -> None:
+    """Its sums are in the policy of the base, which is not used."""
+    spec = PolicySpec("linucb", 2, {"alpha": 0.5, "shared": True})
+    one = Contribution("3@linucb", 0, 0, "linucb", np.eye(2), np.ones(2), 2.0, 2)
+    state = State(spec.make())
+    state.apply(make_line(1, 0, AbsorbedBody(one.shard, 0, [one.to_bytes()]), user=OTHERS))
+    bases.write_files(tmp_path, state, spec)
+    changed = PolicySpec("linucb", 2, {"alpha": 1.0, "shared": True})
+    same, other = (bases.read_files(tmp_path, told).state for told in (spec, changed))
+    for found, news in ((same, False), (other, True)):
+        assert found.absorbed.is_news(one.shard, one.model, one.age) is news
+        # An erasure must find it in the base.
+        assert found.knows(OTHERS)
 
 
 def test_how_much_is_kept_by_lines_and_by_time(tmp_path: Path) -> None:

@@ -47,7 +47,9 @@ _READ = (
     "WHERE number > %s ORDER BY number"
 )
 _PUBLISH = f"""
-WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock({LOCK})),
+WITH turn AS MATERIALIZED (
+  SELECT set_config('lock_timeout', %(patience)s, true), pg_advisory_xact_lock({LOCK})
+),
 mine AS MATERIALIZED (
   SELECT p.tenant FROM turn, dyclu.partition AS p WHERE p.tenant = %(tenant)s
     AND p.partition = %(partition)s AND p.epoch = %(epoch)s AND p.owner = %(owner)s FOR UPDATE OF p
@@ -65,13 +67,17 @@ SELECT EXISTS (SELECT 1 FROM mine), (SELECT count(*) FROM put),
   pg_notify('{CHANNEL}', %(tenant)s)
 """
 """One statement is one transaction: a process that stops in the middle holds no lock. The lock is
-taken before the row of the partition, so that who waits for it delays no write to a journal."""
+taken before the row of the partition, so that who waits for it delays no write to a journal. Who
+waits for a row gives the lock up after a while: a take-over may keep the row for minutes."""
 
 _OWN = "SELECT bytes, built FROM dyclu.contribution WHERE tenant = %(tenant)s AND shard = %(shard)s"
 _LEAVE = (
     "DELETE FROM dyclu.contribution WHERE tenant = %(tenant)s "
     "AND split_part(shard, '@', 1) = %(number)s AND NOT (%(stays)s AND shard = %(shard)s)"
 )
+
+PATIENCE = "5s"
+"""Time after which a lock that is not free is not waited for any more."""
 
 _Key = tuple[str, int]
 
@@ -85,12 +91,14 @@ class SharedRegistry:
     ----------
     turn : asyncio.Lock
         Held while a policy of this process is asked for news.
+    asking : asyncio.Lock
+        Held while a partition of this process reads or writes the table.
     trouble : str or None
         Why the table cannot be read.
     """
 
     def __init__(self, database: Database) -> None:
-        self.turn = asyncio.Lock()
+        self.turn, self.asking = asyncio.Lock(), asyncio.Lock()
         self.trouble: str | None = "it has not been read yet"
         # Its own connection, which also listens.
         self._database = database.another(most=1)
@@ -179,14 +187,15 @@ class PartitionShard:
     ----------
     name : str
         Number of the partition, and its policy.
-    turn : asyncio.Lock
-        The turn of this process.
+    turn, asking : asyncio.Lock
+        Those of this process.
     """
 
     def __init__(
         self, registry: SharedRegistry, database: Database, claim: Claim, policy: str
     ) -> None:
-        self.name, self.turn = name_of(claim.partition, policy), registry.turn
+        self.name = name_of(claim.partition, policy)
+        self.turn, self.asking = registry.turn, registry.asking
         self._registry, self._database, self._claim = registry, database, claim
         self._kind = self.name.partition("@")[1:]
 
@@ -212,6 +221,7 @@ class PartitionShard:
         """Replace what was published of these models, if the claim still holds."""
         told = self._told() | {
             "built": built,
+            "patience": PATIENCE,
             "models": [one.model for one in contributions],
             "data": [one.to_bytes() for one in contributions],
         }

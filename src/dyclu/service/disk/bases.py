@@ -87,6 +87,9 @@ def read_files(folder: Path, spec: PolicySpec) -> Read:
     if not same:
         for counters in state.users.values():
             counters.segment = None
+        for known in state.absorbed.shards.values():
+            # What others have published is news for another policy.
+            known.ages.clear()
     return Read(state, same)
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from dyclu.contributions import Contribution, Registry
 from dyclu.policy import THRESHOLD
@@ -48,6 +49,8 @@ OUTDATED = 86_400.0
 RETRY = 5.0
 """Seconds after which a registry that did not answer is asked again."""
 
+A = TypeVar("A")
+
 
 @dataclass(frozen=True, slots=True)
 class Published:
@@ -72,10 +75,14 @@ class Shard(Protocol):
         Name under which it publishes.
     turn : asyncio.Lock
         Held while its policy is asked for news.
+    asking : asyncio.Lock
+        Held while the registry is asked: if it does not answer, one thread and one connection of
+        the process wait for it, and not those that erasures, take-overs and commits need.
     """
 
     name: str
     turn: asyncio.Lock
+    asking: asyncio.Lock
 
     def of_others(self, after: int) -> Sequence[Published]:
         """Return what others of the same policy have published, as read last, in order."""
@@ -176,8 +183,9 @@ class Sharing:
         late = absorbed.outdated
         due = late is not None and self._engine.wall - late >= OUTDATED * MICRO
         if due or (absorbed.shards and not all(map(self._useful, absorbed.shards))):
-            await self._erasures.erase(OTHERS)
+            # First: an erasure that fails is finished later, by others.
             self._seen = 0
+            await self._erasures.erase(OTHERS)
 
     def _useful(self, shard: str) -> bool:
         same = shard.partition("@")[2] == self._shard.name.partition("@")[2]
@@ -201,8 +209,8 @@ class Sharing:
 
     async def _publish(self) -> None:
         if self._said is None:
-            await asyncio.to_thread(self._shard.leave, stays=self._shares)
-            rows = await asyncio.to_thread(self._shard.own)
+            await self._ask(partial(self._shard.leave, stays=self._shares))
+            rows = await self._ask(self._shard.own)
             self._said = Registry(row.contribution for row in rows)
             self._said_built = min((row.built for row in rows), default=self._built())
         built, version = self._built(), self._engine.state.total.version
@@ -215,11 +223,15 @@ class Sharing:
             await asyncio.sleep(min(REST * (time.thread_time() - began), LONGEST_REST))
         self._asked = version
         if news:
-            await asyncio.to_thread(self._shard.publish, built, news)
+            await self._ask(partial(self._shard.publish, built, news))
         for one in news:
             self._said.add(one)
         self._said_built = built
         self.published += len(news)
+
+    async def _ask(self, job: Callable[[], A]) -> A:
+        async with self._shard.asking:
+            return await asyncio.to_thread(job)
 
     def _built(self) -> int:
         """Return the last erasure of a user that the present state was computed without."""

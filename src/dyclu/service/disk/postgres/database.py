@@ -35,6 +35,7 @@ STATES = {
     "53100": "has a full disk",
     "53200": "is out of memory",
     "53300": "takes no more connections",
+    "55P03": "keeps a lock for too long",
 }
 """What callers are told instead of an error of this code (SQLSTATE)."""
 
