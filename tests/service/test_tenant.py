@@ -13,7 +13,7 @@ from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS
 from dyclu.service.engine.lines import encode
 from dyclu.service.http.views import Window
 from dyclu.service.refusal import Refusal
-from dyclu.service.schema import Observation
+from dyclu.service.schema import Arm, DecisionRequest, Observation, RewardRequest
 from dyclu.service.tenant.tenant import EXPIRE_EVERY, Tenant
 from tests.service.disk.test_erasure import observe, started, tenant
 
@@ -53,6 +53,25 @@ def test_a_snapshot_ahead_of_the_journal_is_never_used(tmp_path: Path) -> None:
             "bob": 5,
         }
         await served.start(snapshot_every=1000)
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_too_late_is_told_when_the_end_of_the_decision_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another owner has another clock: until then it could accept a copy of the request."""
+    monkeypatch.setattr("dyclu.service.tenant.tenant.EXPIRE_EVERY", 3600)
+
+    async def play() -> None:
+        served = await started(tmp_path, reward_wait=0.05)
+        arms = [Arm("a", [1.0, 0.0]), Arm("b", [0.0, 1.0])]
+        decided = await served.decide(DecisionRequest("ana", arms))
+        await asyncio.sleep(0.1)
+        with pytest.raises(Refusal, match="too late"):
+            await served.reward(decided.decision_id, RewardRequest(1.0))
+        assert [one.kind for one in served.files.reader.after(0)] == ["decision", "expiry"]
         await served.stop()
 
     asyncio.run(play())

@@ -364,6 +364,10 @@ class Tenant:
             except MustWait:
                 await self._progress_of_others()
                 continue
+            except Refusal as refusal:
+                if refusal.status == 410:
+                    await self._end_overdue()
+                raise
             except sqlite3.Error as error:
                 raise unavailable(f"the journal cannot be read: {error}") from None
             # Lines submitted together are written by one commit: all of them, or none.
@@ -388,6 +392,18 @@ class Tenant:
             await asyncio.wait(running, timeout=1, return_when=asyncio.FIRST_COMPLETED)
         await self.committer.settled()
         await asyncio.sleep(0)
+
+    async def _end_overdue(self) -> None:
+        """Return when the ends of all overdue decisions are on disk.
+
+        Until then a refusal must not say so: the next owner has another clock, and could accept a
+        copy of the same request that comes later.
+        """
+        while lines := self.engine.expire():
+            for one in lines:
+                self.committer.submit(one)
+            await self.committer.settled()
+        await self.committer.settled()
 
     async def _expire(self) -> None:
         """Wait a moment; end overdue decisions, push out users, and retry what failed."""
