@@ -73,7 +73,7 @@ CREATE TABLE dyclu.contribution (
   tenant {_KEY}, shard {_KEY}, model bigint NOT NULL, built bigint NOT NULL, number bigint NOT NULL,
   bytes bytea NOT NULL, PRIMARY KEY (tenant, shard, model)
 );
-CREATE INDEX contribution_number ON dyclu.contribution (tenant, number);
+CREATE INDEX contribution_number ON dyclu.contribution (number);
 CREATE SEQUENCE dyclu.contribution_numbers;
 """,
 }
