@@ -27,6 +27,8 @@ SETTINGS = {
     "unix_socket_directories": "",
     "autovacuum": "off",
     "log_min_messages": "fatal",
+    # After a kill every file would be synced by itself: minutes, where the disk is busy.
+    "recovery_init_sync_method": "syncfs",
 }
 
 
@@ -96,7 +98,7 @@ class Postgres:
             )  # fmt: skip
         import psycopg
 
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while True:
             try:
                 psycopg.connect(self.url, connect_timeout=5).close()
