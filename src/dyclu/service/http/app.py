@@ -189,7 +189,7 @@ class Service:
             known = [seconds for seconds in left if seconds is not None]
             return schema.Health(
                 "starting",
-                "; ".join(filter(None, ("the journal is replayed", stopped))),
+                "; ".join(filter(None, (*sorted({one.doing for one in under_way}), stopped))),
                 sum(one.done for one in under_way),
                 sum(one.total for one in under_way),
                 round(max(known), 1) if len(known) == len(left) else None,

@@ -50,6 +50,17 @@ class Progress:
             return None
         return (self.total - self.done) * (time.monotonic() - self.began) / self.done
 
+    @property
+    def doing(self) -> str:
+        """What the start does now, in words; a journal without new lines leaves the kernels.
+
+        >>> Progress().doing, Progress(total=7).doing
+        ('compiled code is loaded, or made by a first start', 'the journal is replayed')
+        """
+        if self.total:
+            return "the journal is replayed"
+        return "compiled code is loaded, or made by a first start"
+
 
 class Start:
     """Computes the state in a thread; `stop` may be set from another one.

@@ -244,9 +244,9 @@ class Tenant:
             raise Refusal(503, "stopped", self.stopped, retry_after=60)
         if (writing or not self.shows) and (progress := self.progress) is not None:
             left = progress.seconds_left
-            done = f"{progress.done} of {progress.total} lines"
+            done = f": {progress.done} of {progress.total} lines" if progress.total else ""
             wait = 1 if left is None else max(1, min(60, round(left)))
-            raise Refusal(503, "starting", f"the journal is replayed: {done}", retry_after=wait)
+            raise Refusal(503, "starting", f"{progress.doing}{done}", retry_after=wait)
 
     @property
     def state(self) -> State:
@@ -267,7 +267,7 @@ class Tenant:
     @property
     def trouble(self) -> str | None:
         """Why nothing can be written at present, None if it can."""
-        return self.committer.trouble if self._serves else "the journal is replayed"
+        return self.committer.trouble if self._serves else self._start.progress.doing
 
     @property
     def snapshots(self) -> Snapshots:
