@@ -49,16 +49,22 @@ def test_a_process_whose_clock_is_ahead_leaves_decisions_their_time(
         assert (answer.status_code, answer.json()["value"]) == (200, 1.0)
 
 
-def test_reads_are_refused_until_the_journal_is_copied(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied, opens = threading.Event(), PostgresJournal.open
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return an event; no journal is opened before it is set."""
+    event, opens = threading.Event(), PostgresJournal.open
 
     def slow(*arguments: Any, **more: Any) -> PostgresJournal:
-        assert copied.wait(PATIENCE)
+        assert event.wait(PATIENCE)
         return opens(*arguments, **more)
 
     monkeypatch.setattr(PostgresJournal, "open", slow)
+    return event
+
+
+def test_reads_are_refused_until_the_journal_is_copied(
+    store: str, tmp_path: Path, copied: threading.Event
+) -> None:
     with running(told(tmp_path, store=store, partitions=1, lease=2.0), trust_env=False) as made:
         try:
             keeper = made.service.keeper
@@ -164,15 +170,8 @@ def test_the_lease_is_renewed_while_all_other_connections_are_busy(
 
 
 def test_partitions_that_wait_to_be_opened_are_handed_over_at_once(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: str, tmp_path: Path, copied: threading.Event
 ) -> None:
-    copied, opens = threading.Event(), PostgresJournal.open
-
-    def slow(*arguments: Any, **more: Any) -> PostgresJournal:
-        assert copied.wait(PATIENCE)
-        return opens(*arguments, **more)
-
-    monkeypatch.setattr(PostgresJournal, "open", slow)
     rules: dict[str, Any] = {"store": store, "partitions": 16, "lease": 2.0}
     with ExitStack() as stack:
         stack.callback(copied.set)
