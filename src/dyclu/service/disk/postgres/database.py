@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from dyclu.errors import FileError, MissingExtra
 from dyclu.service.disk.journal import StoreError
+from dyclu.service.disk.postgres.appends import Appends
 from dyclu.service.disk.postgres.schema import check_guarantees, make_tables
 from dyclu.service.settings import login_of, without_password
 
@@ -86,7 +87,13 @@ def driver() -> Any:
 
 
 class Database:
-    """Connections to one database, used from any thread; at most `most` at a time."""
+    """Connections to one database, used from any thread; at most `most` at a time.
+
+    Attributes
+    ----------
+    appends : Appends
+        Writes lines of several partitions together.
+    """
 
     def __init__(self, url: str, *, most: int = 8) -> None:
         self.shown = without_password(url)
@@ -95,6 +102,7 @@ class Database:
         self._told = ""
         self._idle: list[Any] = []
         self._slots = threading.BoundedSemaphore(most)
+        self.appends = Appends(self.connection)
 
     def another(self, *, most: int) -> Database:
         """Return connections of their own to the same database."""

@@ -20,6 +20,7 @@ from dyclu.data import Features
 from dyclu.service.disk.journal import ErasedLines, Journal, StoreError
 from dyclu.service.disk.named import noted_features
 from dyclu.service.disk.postgres import copies, shared
+from dyclu.service.disk.postgres.appends import COLUMNS, VALUES
 from dyclu.service.disk.postgres.database import Claim, Database, OwnershipLost
 from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.disk.sqlite.tables import FORMAT
@@ -29,30 +30,9 @@ from dyclu.service.engine.lines import OTHERS
 PROBE = 131_072
 """Bytes that are written to find out whether the database takes anything."""
 
-_INSERT = """
-INSERT INTO dyclu.journal (tenant, partition, seq, at, kind, ref, "user", of, slot, body)
-  SELECT %(tenant)s, %(partition)s, (e->>0)::bigint, (e->>1)::bigint, e->>2, e->>3, e->>4,
-    (e->>5)::bigint, coalesce((e->6->>'slot')::integer, 1), (e->6)::text
-  FROM json_array_elements(%(lines)s::json) AS e
-"""
-
-_APPEND = f"""
-WITH mine AS MATERIALIZED (
-  SELECT 1 FROM dyclu.partition WHERE tenant = %(tenant)s AND partition = %(partition)s
-    AND epoch = %(epoch)s AND owner = %(owner)s FOR UPDATE
-), used AS MATERIALIZED (
-  SELECT 1 FROM dyclu.journal WHERE tenant = %(tenant)s AND partition = %(partition)s
-    AND seq >= %(first)s LIMIT 1
-), written AS (
-  {_INSERT} WHERE EXISTS (SELECT 1 FROM mine) AND NOT EXISTS (SELECT 1 FROM used)
-  ON CONFLICT DO NOTHING RETURNING seq
-)
-SELECT EXISTS (SELECT 1 FROM mine), EXISTS (SELECT 1 FROM used), ARRAY(SELECT seq FROM written)
-"""
-"""One statement is one transaction: a process that stops in the middle leaves none open.
-
-It writes nothing if a line has one of the numbers already: it was written by somebody else, or by
-a transaction whose end we did not see.
+_INSERT = f"""
+INSERT INTO dyclu.journal {COLUMNS}
+  SELECT %(tenant)s, %(partition)s, {VALUES} FROM json_array_elements(%(lines)s::json) AS e
 """
 
 _FACT = """
@@ -130,12 +110,11 @@ class PostgresJournal(Journal):
 
     def append(self, lines: Sequence[bytes]) -> set[int]:
         """Write encoded lines; on return they are in the database."""
-        text = f"[{b','.join(lines).decode()}]"
+        if not lines:
+            return set()
         by_number = {_number(line): line for line in lines}
-        first = min(by_number, default=None)
-        with self._database.connection() as connection:
-            told = {**self.claim.named, "lines": text, "first": first}
-            held, used, written = connection.execute(_APPEND, told).fetchone()
+        first = min(by_number)
+        held, used, numbers = self._database.appends.append(self.claim, lines, first)
         if not held:
             raise OwnershipLost(self.claim)
         if used:
@@ -143,7 +122,7 @@ class PostgresJournal(Journal):
             raise StoreError(
                 f"the database has line {first} or a later one already; it is copied again"
             )
-        kept = set(written)
+        kept = set(numbers)
         self._written = max(self._written, *kept, 0)
         # If the copy cannot take them, `reopen` finds them in the database.
         if self._copy.append([line for seq, line in by_number.items() if seq in kept]):
