@@ -101,6 +101,13 @@ class Slate:
     def __iter__(self) -> Iterator[Decision]:
         return iter(self.decisions)
 
+    def _repr_html_(self) -> str:
+        """Return the arms as notebooks show them, one row per slot."""
+        head = ("slot", "arm", "mean", "width", "propensity")
+        rows = [(slot, one.arm, one.mean, one.width, one.propensity)
+                for slot, one in enumerate(self.decisions, start=1)]  # fmt: skip
+        return html_table(f"Slate of {self.user}", [head, *rows])
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -130,6 +137,11 @@ class Outcome:
     def kept(self) -> bool:
         """Whether the observation was added to the user's segment."""
         return not (self.surprised or self.changed)
+
+    def _repr_html_(self) -> str:
+        """Return the outcome as notebooks show it."""
+        values = ("user", "surprised", "changed", "segment")
+        return html_table("Outcome", [(name, getattr(self, name)) for name in values])
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,7 +278,7 @@ def _as_new_array(value: Any, name: str) -> FloatArray:
         ) from None
     if raw.dtype.kind not in "fiub":
         raise KindError(
-            f"{name} is {_described(value, raw)}, expected real numbers; convert with float() first"
+            f"{name} is {_described(value, raw)}, expected real numbers; {_cure(value)}"
         )
     return raw.astype(np.float64, order="C")
 
@@ -289,7 +289,16 @@ def _without_tiny(floats: FloatArray) -> FloatArray:
 
 
 def _described(value: Any, raw: NDArray[Any]) -> str:
+    if value is None:
+        return "None"
     return type(value).__name__ if raw.ndim == 0 else f"an array of {raw.dtype}"
+
+
+def _cure(value: Any) -> str:
+    """Return what to do about a value that holds no numbers."""
+    if value is None:
+        return "where a value is missing, leave the call out, or fill in a number"
+    return "convert text with float() first, and fill in what is missing"
 
 
 def _first_unusable(floats: FloatArray, largest: float) -> float:

@@ -40,6 +40,22 @@ def test_a_decision_is_shown_with_its_user_escaped() -> None:
     assert cells(decision)["arm"] == ["0"]
 
 
+def test_an_outcome_is_shown_with_its_user_escaped() -> None:
+    outcome = dyclu.DyClu(2).learn(HOSTILE, [1.0, 0.0], 0.5)
+    assert "<script>" not in outcome._repr_html_()
+    assert cells(outcome) == {
+        "user": [HOSTILE], "surprised": ["False"], "changed": ["False"], "segment": ["0"]
+    }  # fmt: skip
+
+
+def test_a_slate_is_shown_with_one_row_per_slot() -> None:
+    slate = dyclu.LinUCB(2).decide(HOSTILE, np.eye(2), slots=2)
+    assert "<script>" not in slate._repr_html_()
+    shown = cells(slate)
+    assert shown["slot"] == ["arm", "mean", "width", "propensity"]
+    assert [shown["1"][0], shown["2"][0]] == [str(arm) for arm in slate.arms]
+
+
 def test_warnings_of_a_policy_are_shown_below_its_table() -> None:
     policy = dyclu.DyClu(1)
     rng = np.random.default_rng(0)

@@ -32,7 +32,7 @@ CEILINGS = ("oracle", "told")
 PLAIN = ("uniform", "linucb", "linucb-0.3", "shared-linucb-0.3", "discounted-linucb")
 """What people use who have none of this library's ideas."""
 
-CONTESTANTS = (*CEILINGS, *PLAIN, "dyclu", "dyclu-0.3", "atlas")
+CONTESTANTS = (*CEILINGS, *PLAIN, "random-effects", "dyclu", "dyclu-0.3", "atlas")
 """The policies of `dyclu reproduce wild`."""
 
 
