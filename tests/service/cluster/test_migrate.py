@@ -18,6 +18,7 @@ from dyclu.cli import app
 from dyclu.client import Client
 from dyclu.client.partitions import partition_of
 from dyclu.errors import FileError, OptionError
+from dyclu.service.disk.locks import locked
 from dyclu.service.disk.postgres.database import Database
 from dyclu.service.tools.migration import migrate as migration
 from dyclu.service.tools.migration import verify
@@ -228,6 +229,16 @@ def test_a_policy_that_learns_in_another_order_is_found(
     monkeypatch.setattr(verify.Serial, "_learn", twice)
     with pytest.raises(FileError, match="differs from a serial learning"):
         moved(source, store)
+
+
+def test_a_tenant_that_is_served_by_another_path_is_refused(source: Path, store: str) -> None:
+    folder = source / "default"
+    unlock = locked(folder, of=folder)
+    try:
+        with pytest.raises(FileError, match="stop it first"):
+            moved(source, store)
+    finally:
+        unlock()
 
 
 def test_it_is_refused_where_it_would_do_harm(source: Path, store: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import json
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from dyclu.errors import FileError, OptionError
 from dyclu.service.cluster.leases import make_partitions
 from dyclu.service.disk import bases
 from dyclu.service.disk.journal import Facts
+from dyclu.service.disk.locks import locked
 from dyclu.service.disk.postgres.database import Database
 from dyclu.service.disk.snapshots import JOURNAL
 from dyclu.service.disk.sqlite.reader import JournalReader, line_of
@@ -107,7 +108,12 @@ def migrate(
     with _alone(data):
         database.begin()
         for folder in folders:
-            with closing(JournalReader(folder / JOURNAL, alone=True)) as reader:
+            # A service may have the folder by another path, with another lock of its data folder.
+            with (
+                ExitStack() as held,
+                closing(JournalReader(folder / JOURNAL, alone=True)) as reader,
+            ):
+                held.callback(locked(folder, of=folder))
                 yield Move(folder.name, reader, database, plan, progress).run()
 
 
