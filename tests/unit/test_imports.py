@@ -14,7 +14,7 @@ import dyclu
 
 SOURCE = Path(dyclu.__file__).parent
 
-EDGES = {"adapters", "cli.py", "client", "data", "plots", "service", "sim"}
+EDGES = {"adapters", "cli", "client", "data", "plots", "service", "sim"}
 """Files and folders that may import packages beside numpy and scipy."""
 
 FILES = sorted(
