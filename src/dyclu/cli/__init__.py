@@ -47,8 +47,9 @@ def dyclu(
     """Bandits for a population of users who resemble each other and change."""
 
 
-for _command in (demo.demo, reproduce.reproduce, simulate.simulate):
-    app.command()(errors_on_stderr()(_command))
+app.command()(errors_on_stderr()(demo.demo))
+app.command()(errors_on_stderr()(reproduce.reproduce))
+app.command()(errors_on_stderr()(simulate.simulate))
 commands.mount(app, errors_on_stderr)
-for _command in (plan.plan, evaluate.evaluate):
-    app.command()(errors_on_stderr()(_command))
+app.command()(errors_on_stderr()(plan.plan))
+app.command()(errors_on_stderr()(evaluate.evaluate))
