@@ -33,7 +33,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -398,16 +398,39 @@ def without_password(url: str) -> str:
     return f"{scheme}://{f'{user}@' if user else ''}{place}"
 
 
+ALWAYS_SHOWN = frozenset({"data", "policy", "dim"})
+"""Settings that a start prints also if they are the defaults."""
+
+
 def described(told: Settings) -> list[str]:
-    """Return the settings as lines to print; keys by the beginning of their digests."""
+    """Return the settings that are not the defaults as lines; of keys, the first digits.
+
+    >>> for line in described(settings({"dim": 3, "epsilon": 0.1}, environment={})):
+    ...     print(line)
+    data = dyclu-data
+    [default] dim = 3
+    [default] policy = atlas
+    [default] epsilon = 0.1
+    all other settings have their defaults
+    """
     shown = msgspec.structs.replace(told, store=without_password(told.store))
-    lines = [f"{name} = {_shown(getattr(shown, name))}" for name in sorted(_OF_SERVICE)]
+    lines = [f"{name} = {value}" for name, value in _chosen(shown) if name in _OF_SERVICE]
     for name, tenant in told.tenants.items():
-        lines += [
-            f"[{name}] {setting} = {_shown(value)}"
-            for setting, value in msgspec.structs.asdict(tenant).items()
-        ]
-    return lines
+        lines += [f"[{name}] {setting} = {value}" for setting, value in _chosen(tenant)]
+    return [*lines, "all other settings have their defaults"]
+
+
+def _chosen(told: Settings | TenantSettings | Limits) -> Iterator[tuple[str, str]]:
+    """Yield the settings to show by name; limits one by one."""
+    for field in msgspec.structs.fields(told):
+        value = getattr(told, field.name)
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        if isinstance(value, Limits):
+            yield from ((f"limits.{limit}", number) for limit, number in _chosen(value))
+        elif value != default or field.name in ALWAYS_SHOWN:
+            yield field.name, _shown(value)
 
 
 def _shown(value: Any) -> str:
