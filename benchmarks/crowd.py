@@ -113,21 +113,21 @@ def copied(saved: Saved, like: Ids) -> Saved:
 
     Nobody is in doubt, and the panel's segments are those of users of the past.
     """
-    kernel, arrays, users = kernels.atlas, dict(saved.arrays), len(like)
+    column, arrays, users = kernels.ledger, dict(saved.arrays), len(like)
     ledger = arrays["users_ledger"][arrays["users_row"][like]]
     pools = []
     for number in range(len(saved.state["users"]["pools"])):
-        here = np.flatnonzero(ledger[:, kernel.POOL] == number)
-        slots = ledger[here, kernel.SLOT].astype(np.intp)
+        here = np.flatnonzero(ledger[:, column.POOL] == number)
+        slots = ledger[here, column.SLOT].astype(np.intp)
         arrays[f"users_pool{number}"] = arrays[f"users_pool{number}"][slots]
-        ledger[here, kernel.SLOT] = np.arange(len(here))
+        ledger[here, column.SLOT] = np.arange(len(here))
         pools.append({"rows": len(here), "free": []})
-    ledger[:, kernel.UNIT] = NONE
+    ledger[:, column.UNIT] = NONE
     arrays["users_ledger"], arrays["users_row"] = ledger, np.arange(users)
     arrays["users_doubtful"] = arrays["users_doubtful"][:0]
     arrays["panel_owner"] = np.full_like(arrays["panel_owner"], NOBODY)
-    ledger[:, kernel.SEAT] = NONE
-    homes = ledger[:, kernel.HOME].astype(np.intp)
+    ledger[:, column.SEAT] = NONE
+    homes = ledger[:, column.HOME].astype(np.intp)
     tally = arrays["tastes_tally"].copy()
     tally[:, kernels.tastes.USERS] = np.bincount(homes, minlength=len(tally))
     arrays["tastes_tally"] = tally

@@ -93,18 +93,18 @@ class Ledger:
         inference, chores, users = (
             self.policy._inference, self.policy._upkeep, self.policy._inference.users,
         )  # fmt: skip
-        d, kernel = self.policy.dim, kernels.atlas
+        d, column = self.policy.dim, kernels.ledger
 
         def number(user: FloatArray) -> int:
             """Return the row of a user, given the ledger's row that a kernel was given."""
             offset = user.__array_interface__["data"][0] - users.ledger.ctypes.data
             return int(offset // users.ledger.strides[0])
 
-        doubt, follow = kernel.learn_in_doubt, kernel.learn_located
+        doubt, follow = kernels.atlas.learn_in_doubt, kernels.atlas.learn_located
 
         def learn_in_doubt(*args: Any) -> Any:
             result, (user, block) = doubt(*args), args[9:11]
-            z, last = np.append(args[12], 1.0), int(user[kernel.LENGTH]) - 1
+            z, last = np.append(args[12], 1.0), int(user[column.LENGTH]) - 1
             weight, y = (
                 float(block[last, d + kernels.memory.WEIGHT]),
                 float(block[last, d + kernels.memory.RESPONSE]),
@@ -114,9 +114,9 @@ class Ledger:
 
         def learn_located(*args: Any) -> Any:
             user, block, stream = args[9:12]
-            noise, home = kernel.user_variance(user, stream), int(user[kernel.HOME])
+            noise, home = kernels.ledger.user_variance(user, stream), int(user[column.HOME])
             result = follow(*args)
-            z, last = np.append(args[12], 1.0), int(user[kernel.LENGTH]) - 1
+            z, last = np.append(args[12], 1.0), int(user[column.LENGTH]) - 1
             weight, credit = (
                 block[last, d + kernels.memory.WEIGHT],
                 block[last, d + kernels.memory.CREDIT],
@@ -144,7 +144,7 @@ class Ledger:
             ]
             split(row, cut)
             self.observed_again(row)  # no longer by the old taste
-            today = kernel.user_variance(users.ledger[row], inference.population.stream)
+            today = kernels.ledger.user_variance(users.ledger[row], inference.population.stream)
             assert users.status[row] == LOCATED or users.holding[row] == 1.0 / today
 
         expand = inference.expand_again
@@ -182,8 +182,8 @@ class Ledger:
             self.seen["closed"] += 1
             close(row)
 
-        monkeypatch.setattr(kernel, "learn_in_doubt", learn_in_doubt)
-        monkeypatch.setattr(kernel, "learn_located", learn_located)
+        monkeypatch.setattr(kernels.atlas, "learn_in_doubt", learn_in_doubt)
+        monkeypatch.setattr(kernels.atlas, "learn_located", learn_located)
         for owner, wrapper in (
             (inference, _split), (inference, _locate), (inference, expand_again),
             (chores, _merge), (chores, _close),
@@ -245,7 +245,7 @@ class Ledger:
                 own = self.total(self.entries[row])
                 np.testing.assert_allclose(gram, own.gram, atol=TOLERANCE * self.largest)
                 np.testing.assert_allclose(moment, own.moment, atol=TOLERANCE * self.largest)
-                assert sums[kernels.atlas.HELD] == own.count
+                assert sums[kernels.ledger.HELD] == own.count
 
     def check_counts(self) -> None:
         books, tastes = self.expected(), self.policy._inference.tastes
@@ -261,7 +261,7 @@ def check_state(policy: Atlas) -> None:
     dust = (
         1e-7
         * inference.population.contexts.max()
-        / float(inference.population.stream[kernels.atlas.NOISE])
+        / float(inference.population.stream[kernels.ledger.NOISE])
     )
     users, tastes, segments = inference.users, inference.tastes, inference.users.segments
     rows, live = list(users.row.values()), set(tastes.rows[1:].tolist())
@@ -288,7 +288,7 @@ def check_state(policy: Atlas) -> None:
         assert (memory[:, policy.dim + kernels.memory.WEIGHT] > 0.0).all()
         if row in in_doubt:
             assert not memory[:, policy.dim + kernels.memory.CREDIT].any()
-            assert users.segment(row)[2][kernels.atlas.HELD] >= len(memory)
+            assert users.segment(row)[2][kernels.ledger.HELD] >= len(memory)
     # Every block of memory and every stored segment has one owner, or none.
     for number, pool in enumerate(users.pools):
         slots = [int(users.slot[row]) for row in rows if users.pool[row] == number]
@@ -301,7 +301,7 @@ def check_state(policy: Atlas) -> None:
     seats = {int(users.seat[row]): row for row in rows if users.seat[row] != NONE}
     present = {seat: int(panel.owner[seat]) for seat in range(panel.rows) if panel.owner[seat] >= 0}
     assert seats == present
-    assert (panel.sums[: panel.rows, kernels.atlas.HELD] >= 0.0).all()
+    assert (panel.sums[: panel.rows, kernels.ledger.HELD] >= 0.0).all()
 
 
 class Life:

@@ -140,7 +140,7 @@ def test_users_of_different_noise_are_told_apart_by_their_noise() -> None:
             policy.learn(user, x, float(x @ taste + sigma * rng.normal()))
     users, stream = policy._inference.users, policy._inference.population.stream
     variance = np.array([
-        kernels.atlas.user_variance(users.ledger[users.row[user]], stream) for user in range(16)
+        kernels.ledger.user_variance(users.ledger[users.row[user]], stream) for user in range(16)
     ])  # fmt: skip
     assert np.sqrt(variance[1::2]).mean() == pytest.approx(0.1, rel=0.3)
     assert np.sqrt(variance[::2]).mean() == pytest.approx(0.5, rel=0.3)

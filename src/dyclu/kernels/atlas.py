@@ -7,10 +7,38 @@ import math
 import numpy as np
 
 from dyclu.kernels.compiling import compiled
-from dyclu.kernels.laws import linearise, log_add, log_density, raised_chance
-from dyclu.kernels.linalg import add_outer, dot, times
-from dyclu.kernels.memory import CREDIT, DENSITY, REMEMBERED, RESPONSE, REWARD, WEIGHT
-from dyclu.kernels.ridge import best_arm
+from dyclu.kernels.laws import linearise, log_add, log_density, normalise, observe
+from dyclu.kernels.ledger import (
+    BINARY,
+    CHANCE,
+    CLOCK,
+    ENERGY,
+    FOLLOWED,
+    HAZARD,
+    HELD,
+    HOME,
+    LENGTH,
+    LIKELY,
+    LOCATED,
+    NEWNESS,
+    NOISE,
+    PLACES,
+    RATIO,
+    SCALE,
+    SEAT,
+    STATUS,
+    STRAY,
+    SUSPECT,
+    SUSPICION,
+    load_belief,
+    note_noise,
+    remember,
+    remembered_clicks,
+    store_belief,
+    user_variance,
+)
+from dyclu.kernels.linalg import add_outer, dot, extended, times
+from dyclu.kernels.memory import DENSITY, REMEMBERED, REWARD, WEIGHT
 from dyclu.kernels.tastes import (
     COUNT,
     EVIDENCE,
@@ -19,146 +47,18 @@ from dyclu.kernels.tastes import (
     contribute,
     estimate_without,
     refresh_stale,
-    score_located,
     weigh,
 )
 from dyclu.validation import FloatArray, Ids
 
-IN_DOUBT, LOCATED = 0, 1
-"""Values of a user's status."""
-
-PLACES = 8
-"""Most models that a belief can name; the others count as impossible."""
-
-(
-    STATUS, HOME, BEFORE, UNIT, SEAT, POOL, SLOT, LENGTH, SINCE, REWARDS, HOLDING, NOISE_SUM,
-    NOISE_WEIGHT, SUSPECT, SUSPICION, LIKELY,
-) = range(16)  # fmt: skip
-"""Columns of `ledger` where the parts of a user's row begin."""
-
-CHANCE = LIKELY + PLACES
-WIDTH = CHANCE + PLACES
-"""Where the probabilities of the belief begin, and how many columns there are."""
-
-HELD, ENERGY, SCALE, RATIO = range(4)
-"""Columns of a segment's `sums`: number of rewards; Σ w y²; the inverse noise variance that models
-hold it with; its noise variance in units of the population's."""
-
-NOISE, HAZARD, STRAY, BINARY, CLOCK, RATIO_PRIOR, RATIO_MEAN, FOLLOWED, NEWNESS = range(9)
-"""Entries of `stream`: noise variance, 1 where rewards are 0 or 1; chance of a change per reward;
-log density of a stray; 1 where rewards are 0 or 1; time; the prior of the users' noise ratios: how
-many rewards it counts as, 0 if all users have the same noise, and its mean; rewards of located
-users; and the log of how likely a taste never met is, by one that is known."""
-
-OUTLYING = 3.0
-"""Deviations from which on a reward that is not 0 or 1 counts with less weight."""
-
 SURPRISING = 4.0
 """Squared deviations of a reward after which a located user is reviewed at once."""
-
-TINY_SHARE = 1e-3
-"""Probability below which a model is dropped from a belief."""
 
 OLDEST = 1e-4
 """Least weight of a context in the mean over contexts."""
 
 DOUBT = 0.5
 """Belief in the home model below which a located user is reviewed."""
-
-
-def ledger_parts() -> dict[str, tuple[int, ...]]:
-    """Return names and shapes of the columns of `ledger`, one row per user, in their order."""
-    single = (
-        "status", "home", "before", "unit", "seat", "pool", "slot", "length", "since", "rewards",
-        "holding", "noise_sum", "noise_weight", "suspect", "suspicion",
-    )  # fmt: skip
-    return dict.fromkeys(single, ()) | {"likely": (PLACES,), "chance": (PLACES,)}
-
-
-@compiled
-def extended(x: FloatArray) -> FloatArray:
-    """Return the context with a 1 appended, the feature of the intercept."""
-    z = np.empty(len(x) + 1)
-    z[:-1] = x
-    z[-1] = 1.0
-    return z
-
-
-@compiled
-def normalise(logs: FloatArray) -> float:
-    """Overwrite log weights by probabilities; return the log of the sum of the weights."""
-    most: float = logs.max()
-    total = 0.0
-    for i in range(len(logs)):
-        logs[i] = math.exp(logs[i] - most)
-        total += logs[i]
-    for i in range(len(logs)):
-        logs[i] /= total
-    return most + math.log(total)
-
-
-@compiled
-def user_variance(user: FloatArray, stream: FloatArray) -> float:
-    """Return the noise variance of a user's rewards (docs/theory.md §10.4)."""
-    prior, noise = stream[RATIO_PRIOR], float(stream[NOISE])
-    if prior == 0.0:
-        return noise
-    ratio = (prior + user[NOISE_SUM] / stream[RATIO_MEAN]) / (prior + user[NOISE_WEIGHT])
-    return noise * float(ratio)
-
-
-@compiled
-def note_noise(
-    user: FloatArray, error: float, spread: float, variance: float, noise: float
-) -> None:
-    """Count a prediction's error for the user's own noise.
-
-    The error has the variance ``σ_u² + q``, where ``q = spread`` is the variance of the prediction;
-    it tells of the noise as far as the noise dominates.
-    """
-    total = variance + spread
-    weight = variance / total
-    square = min(error * error / total, OUTLYING * OUTLYING)
-    user[NOISE_SUM] += weight * square * variance / noise
-    user[NOISE_WEIGHT] += weight
-
-
-@compiled
-def observe(
-    y: float, level: float, spread: float, noise: float, binary: bool
-) -> tuple[float, float]:
-    """Return weight and response of a reward whose level has this mean and this variance.
-
-    A real reward that is more than 3 deviations from the level is an outlier: its weight falls with
-    the square of the error, so that the weighted square of any error is bounded.
-    """
-    if binary:
-        return linearise(y, level, spread)
-    square, most = (y - level) ** 2, OUTLYING * OUTLYING * (noise + spread)
-    return (1.0 if square <= most else most / square), y
-
-
-@compiled
-def load_belief(user: FloatArray, out: FloatArray) -> None:
-    """Set `out` to the user's belief, one probability per row of the models."""
-    out[:] = 0.0
-    for i in range(PLACES):
-        if user[CHANCE + i] > 0.0:
-            out[int(user[LIKELY + i])] += user[CHANCE + i]
-
-
-@compiled
-def store_belief(user: FloatArray, rows: Ids, chance: FloatArray) -> None:
-    """Store the largest probabilities, rescaled to sum 1; ``chance[q]`` is that of ``rows[q]``."""
-    left, total = chance.copy(), 0.0
-    for i in range(PLACES):
-        q = left.argmax()
-        kept = left[q] if left[q] >= TINY_SHARE else 0.0
-        user[LIKELY + i], user[CHANCE + i] = rows[q], kept
-        left[q] = 0.0
-        total += kept
-    for i in range(PLACES):
-        user[CHANCE + i] /= total
 
 
 @compiled
@@ -178,53 +78,6 @@ def share_out(
             precision, shift, tally, int(user[LIKELY + i]), sign * user[CHANCE + i], sums[SCALE],
             gram, moment, sums[HELD],
         )  # fmt: skip
-
-
-@compiled
-def decide_located(
-    theta: FloatArray,
-    covariance: FloatArray,
-    tally: FloatArray,
-    user: FloatArray,
-    arms: FloatArray,
-    stream: FloatArray,
-    alpha: float,
-    tie: float,
-    estimate: FloatArray,
-) -> tuple[int, float, float]:
-    """Return index, mean and width of the arm for a located user, as `choose`.
-
-    `estimate` is set to the mean parameter by the user's belief; deviations are those of the home
-    model.
-    """
-    home = int(user[HOME])
-    estimate[:] = 0.0
-    for i in range(PLACES):
-        if user[CHANCE + i] > 0.0:
-            row = theta[int(user[LIKELY + i])]
-            for j in range(len(estimate)):
-                estimate[j] += user[CHANCE + i] * row[j]
-    mean, width, binary = np.empty(len(arms)), np.empty(len(arms)), stream[BINARY] == 1.0
-    score_located(
-        estimate, covariance[home], arms, tally[home, SLACK],
-        tally[home, COUNT] + 1.0 / stream[HAZARD], stream[NOISE], binary, alpha, mean, width,
-    )  # fmt: skip
-    return choose(mean, width, binary, tie)
-
-
-@compiled
-def choose(
-    mean: FloatArray, width: FloatArray, binary: bool, tie: float
-) -> tuple[int, float, float]:
-    """Return index, mean and width of the arm with the largest ``mean + width``.
-
-    `mean` is the expected reward of an arm, and `width` a distance of levels, which is overwritten
-    by one of rewards. Of arms within `tie` of the best, the first is chosen.
-    """
-    if binary:
-        for a in range(len(mean)):
-            width[a] = raised_chance(mean[a], width[a]) - mean[a]
-    return best_arm(mean, width, tie)
 
 
 @compiled
@@ -310,32 +163,28 @@ def seat_reward(
 
 
 @compiled
-def remember(
-    user: FloatArray,
+def sum_memory(
     block: FloatArray,
-    x: FloatArray,
-    y: float,
-    response: float,
-    w: float,
-    log: float,
-    credit: float,
-) -> None:
-    """Append a reward to the user's memory; a full memory loses its oldest one."""
-    d, last = len(x), int(user[LENGTH])
-    if last == len(block):
-        last -= 1
-        for t in range(last):
-            block[t] = block[t + 1]
-    block[last, :d] = x
-    block[last, d + REWARD], block[last, d + RESPONSE], block[last, d + WEIGHT] = y, response, w
-    block[last, d + DENSITY], block[last, d + CREDIT] = log, credit
-    user[LENGTH] = last + 1
+    first: int,
+    length: int,
+    value: int,
+    weight: int,
+    gram: FloatArray,
+    moment: FloatArray,
+) -> float:
+    """Add the memory's rewards from `first` on to sums ``Σ w zzᵀ`` and ``Σ w zy``; return Σ w y².
 
-
-@compiled
-def remembered_clicks(user: FloatArray, block: FloatArray, stream: FloatArray) -> FloatArray:
-    """Return the clicks in a user's memory; none where rewards are real."""
-    return block[: int(user[LENGTH]) if stream[BINARY] == 1.0 else 0]
+    `value` and `weight` are the columns of the memory with `y` and `w`; -1 gives all the weight 1.
+    """
+    d, energy = len(moment) - 1, 0.0
+    for t in range(first, length):
+        z, y = extended(block[t, :d]), block[t, d + value]
+        w = 1.0 if weight < 0 else block[t, d + weight]
+        add_outer(gram, z, w)
+        for i in range(d + 1):
+            moment[i] += w * y * z[i]
+        energy += w * y * y
+    return energy
 
 
 @compiled
@@ -644,86 +493,3 @@ def review_in_doubt(
         precision, shift, rows, prior_precision, prior_shift, gram, moment, sums[SCALE], own, others
     )
     return review(others, tally, rows, prior_covariance, prior_mean, user, block, stream, first)
-
-
-@compiled
-def restart(
-    precision: FloatArray,
-    shift: FloatArray,
-    theta: FloatArray,
-    tally: FloatArray,
-    rows: Ids,
-    prior_covariance: FloatArray,
-    prior_mean: FloatArray,
-    user: FloatArray,
-    block: FloatArray,
-    stream: FloatArray,
-) -> None:
-    """Set the predicted densities in the memory of a user whose segment begins with it.
-
-    They are those of the mixture that the user is in doubt about.
-    """
-    d, length = theta.shape[1] - 1, int(user[LENGTH])
-    noise, stray = user_variance(user, stream), stream[STRAY]
-    binary = stream[BINARY] == 1.0
-    belief, rest = np.empty(rows[-1] + 1), np.empty(length + 1)
-    load_belief(user, belief)
-    density = np.full(length, -math.inf)
-    for k in rows:
-        if belief[k] > 0.0:
-            if k == 0:
-                rest_as_new(block, length, prior_covariance, prior_mean, noise, stray, binary, rest)
-            else:
-                rest_as_known(block, length, theta, tally, k, noise, stray, binary, rest)
-            for t in range(length):
-                density[t] = log_add(math.log(belief[k]) + rest[t] - rest[t + 1], density[t])
-    block[:length, d + DENSITY] = density
-
-
-@compiled
-def reobserve(
-    block: FloatArray,
-    first: int,
-    length: int,
-    covariance: FloatArray,
-    mean: FloatArray,
-    noise: float,
-    binary: bool,
-) -> None:
-    """Set weights and responses of the memory's rewards from `first` on, as one taste expects them.
-
-    The taste has this mean and covariance; a covariance of zeros takes the mean as the truth.
-    """
-    d, column = len(mean) - 1, np.empty(len(mean))
-    for t in range(first, length):
-        z = extended(block[t, :d])
-        times(covariance, z, column)
-        w, response = observe(
-            block[t, d + REWARD], dot(z, mean), max(dot(z, column), 0.0), noise, binary
-        )
-        block[t, d + WEIGHT], block[t, d + RESPONSE] = w, response
-
-
-@compiled
-def sum_memory(
-    block: FloatArray,
-    first: int,
-    length: int,
-    value: int,
-    weight: int,
-    gram: FloatArray,
-    moment: FloatArray,
-) -> float:
-    """Add the memory's rewards from `first` on to sums ``Σ w zzᵀ`` and ``Σ w zy``; return Σ w y².
-
-    `value` and `weight` are the columns of the memory with `y` and `w`; -1 gives all the weight 1.
-    """
-    d, energy = len(moment) - 1, 0.0
-    for t in range(first, length):
-        z, y = extended(block[t, :d]), block[t, d + value]
-        w = 1.0 if weight < 0 else block[t, d + weight]
-        add_outer(gram, z, w)
-        for i in range(d + 1):
-            moment[i] += w * y * z[i]
-        energy += w * y * y
-    return energy

@@ -22,6 +22,9 @@ BLUR = math.pi / 8.0
 LEAST_CURVATURE = 1e-3
 """Least weight of a click, where it is almost certain to come, or not to come."""
 
+OUTLYING = 3.0
+"""Deviations from which on a reward that is not 0 or 1 counts with less weight."""
+
 
 @compiled
 def log_normal(error: float, variance: float) -> float:
@@ -111,3 +114,31 @@ def misfit(clicks: FloatArray, theta: FloatArray) -> float:
         y = min(max(clicks[t, d + REWARD], 0.0), 1.0)
         total += y * level - log_add(0.0, level) + 0.5 * clicks[t, d + WEIGHT] * error * error
     return total
+
+
+@compiled
+def normalise(logs: FloatArray) -> float:
+    """Overwrite log weights by probabilities; return the log of the sum of the weights."""
+    most: float = logs.max()
+    total = 0.0
+    for i in range(len(logs)):
+        logs[i] = math.exp(logs[i] - most)
+        total += logs[i]
+    for i in range(len(logs)):
+        logs[i] /= total
+    return most + math.log(total)
+
+
+@compiled
+def observe(
+    y: float, level: float, spread: float, noise: float, binary: bool
+) -> tuple[float, float]:
+    """Return weight and response of a reward whose level has this mean and this variance.
+
+    A real reward that is more than 3 deviations from the level is an outlier: its weight falls with
+    the square of the error, so that the weighted square of any error is bounded.
+    """
+    if binary:
+        return linearise(y, level, spread)
+    square, most = (y - level) ** 2, OUTLYING * OUTLYING * (noise + spread)
+    return (1.0 if square <= most else most / square), y

@@ -186,3 +186,12 @@ def inverse_trace(eliminated: FloatArray, rank: int) -> float:
             for j in range(i + 1, rank):
                 column[j] -= share * row[j]
     return total
+
+
+@compiled
+def extended(x: FloatArray) -> FloatArray:
+    """Return the context with a 1 appended, the feature of the intercept."""
+    z = np.empty(len(x) + 1)
+    z[:-1] = x
+    z[-1] = 1.0
+    return z

@@ -91,12 +91,12 @@ class RandomEffects(WithoutGroups, OneByOne):
         if row is not None:
             gram, moment, scale = users.gram[row], users.moment[row], self._scale(row)
         theta, mean, width = np.empty(self.dim + 1), np.empty(len(arms)), np.empty(len(arms))
-        kernels.tastes.score_in_doubt(
+        kernels.choosing.score_in_doubt(
             shared.precision, shared.shift, shared.rows, population.precision, population.shift,
             gram, moment, scale, shared.belief, 0, 0.0, arms, shared.tally, 0.0, 1.0,
             population.binary, self.alpha, theta, mean, width,
         )  # fmt: skip
-        arm, value, reach = kernels.atlas.choose(mean, width, population.binary, TIE)
+        arm, value, reach = kernels.choosing.choose(mean, width, population.binary, TIE)
         return Decision(user, arm, value, reach, theta=theta[:-1])
 
     def _learn(self, user: User, x: FloatArray, y: float) -> Outcome:
@@ -106,17 +106,17 @@ class RandomEffects(WithoutGroups, OneByOne):
         if population.clock == 1:
             population.begin()
         elif (line := population.change_law()) is not None:
-            users.convert(*line, float(population.stream[kernels.atlas.NOISE]))
+            users.convert(*line, float(population.stream[kernels.ledger.NOISE]))
         if population.binary:
             y = min(max(y, 0.0), 1.0)
         row = self._row_of(user)
-        users.sums[row, kernels.atlas.SCALE] = self._scale(row)
+        users.sums[row, kernels.ledger.SCALE] = self._scale(row)
         kernels.atlas.learn_in_doubt(
             shared.precision, shared.shift, shared.tally, shared.rows, population.precision,
             population.shift, users.gram[row], users.moment[row], users.sums[row],
             users.ledger[row], shared.memory, population.stream, x, y,
         )  # fmt: skip
-        if users.ledger[row, kernels.atlas.SEAT] != NONE:
+        if users.ledger[row, kernels.ledger.SEAT] != NONE:
             panel = self._panel
             kernels.atlas.seat_reward(
                 panel.gram, panel.moment, panel.sums, users.ledger[row], shared.memory,
@@ -133,21 +133,21 @@ class RandomEffects(WithoutGroups, OneByOne):
         if not known:
             self._population.segments += 1
             seat, left = self._panel.admit(row, self._population.segments)
-            users.ledger[row, kernels.atlas.SEAT] = seat
+            users.ledger[row, kernels.ledger.SEAT] = seat
             if left != NONE:
-                users.ledger[left, kernels.atlas.SEAT] = NONE
+                users.ledger[left, kernels.ledger.SEAT] = NONE
         return row
 
     def _learn_prior(self) -> None:
-        users, population, kernel = self._users, self._population, kernels.atlas
+        users, population, column = self._users, self._population, kernels.ledger
         population.due = max(population.clock + 1.0, GROWTH * population.clock)
         population.learn(*self._panel.held())
         ledger = users.ledger[: min(len(users.row), COMPARED_USERS)]
-        population.compare_users(ledger[:, kernel.NOISE_SUM], ledger[:, kernel.NOISE_WEIGHT])
+        population.compare_users(ledger[:, column.NOISE_SUM], ledger[:, column.NOISE_WEIGHT])
 
     def _scale(self, row: int) -> float:
         """Return the inverse of the variance of a user's noise, as it is estimated now."""
-        variance = kernels.atlas.user_variance(self._users.ledger[row], self._population.stream)
+        variance = kernels.ledger.user_variance(self._users.ledger[row], self._population.stream)
         return 1.0 / float(variance)
 
     @property
@@ -189,8 +189,8 @@ class _Users:
     ----------
     gram, moment : arrays of shape (room, p, p) and (room, p)
         ``Σ w zzᵀ`` and ``Σ w zy``.
-    sums, ledger : arrays of shape (room, 4) and (room, kernels.atlas.WIDTH)
-        Number of rewards, energy and noise of a user, in the columns named in `kernels.atlas`.
+    sums, ledger : arrays of shape (room, 4) and (room, kernels.ledger.WIDTH)
+        Number of rewards, energy and noise of a user, in the columns named in `kernels.ledger`.
     row : dict of user to int
         The row of each user, in the order of the rows.
     """
@@ -201,7 +201,7 @@ class _Users:
         self.gram = columns.new(np.float64, p, p)
         self.moment = columns.new(np.float64, p)
         self.sums = columns.new(np.float64, 4)
-        self.ledger = columns.new(np.float64, kernels.atlas.WIDTH)
+        self.ledger = columns.new(np.float64, kernels.ledger.WIDTH)
         self._columns = columns.names(self)
 
     def of(self, user: User) -> int:
@@ -214,14 +214,14 @@ class _Users:
 
     def convert(self, factor: float, constant: float, noise: float) -> None:
         """Turn levels ``m`` into ``factor · m + constant``; `noise` is the variance from now on."""
-        kernel = kernels.atlas
-        scale = self.sums[:, kernel.SCALE]
+        column = kernels.ledger
+        scale = self.sums[:, column.SCALE]
         self.gram, self.moment = converted(
             noise * scale[:, None, None] * self.gram, noise * scale[:, None] * self.moment, factor,
             constant,
         )  # fmt: skip
-        self.sums[:, kernel.SCALE], self.sums[:, kernel.RATIO] = 1.0 / noise, 1.0
-        self.ledger[:, [kernel.NOISE_SUM, kernel.NOISE_WEIGHT]] = 0.0
+        self.sums[:, column.SCALE], self.sums[:, column.RATIO] = 1.0 / noise, 1.0
+        self.ledger[:, [column.NOISE_SUM, column.NOISE_WEIGHT]] = 0.0
 
     def remove(self, user: User) -> None:
         """Remove a user; the user in the last row moves to this row."""

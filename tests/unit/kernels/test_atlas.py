@@ -17,8 +17,9 @@ from scipy.special import expit, logit, logsumexp
 from scipy.stats import bernoulli, norm
 
 from dyclu import kernels
-from dyclu.kernels import atlas
-from dyclu.kernels.tastes import COUNT, EVIDENCE, FAMILIAR, SLACK, STALE, VISITED
+from dyclu.kernels import atlas, choosing, laws, ledger, linalg, restarts
+from dyclu.kernels.choosing import FAMILIAR
+from dyclu.kernels.tastes import COUNT, EVIDENCE, SLACK, STALE, VISITED
 from dyclu.validation import FloatArray
 from tests.properties.observations import SEEDS
 from tests.unit.kernels.test_tastes import Observed, Prior, Shelf, observed, prior_of
@@ -35,8 +36,8 @@ def a_stream(
     noise: float = 0.4, hazard: float = 0.01, stray: float = -math.inf, *, binary: bool = False
 ) -> FloatArray:
     stream = np.zeros(9)
-    stream[atlas.NOISE], stream[atlas.HAZARD], stream[atlas.STRAY] = noise, hazard, stray
-    stream[atlas.CLOCK], stream[atlas.BINARY] = 77.0, float(binary)
+    stream[ledger.NOISE], stream[ledger.HAZARD], stream[ledger.STRAY] = noise, hazard, stray
+    stream[ledger.CLOCK], stream[ledger.BINARY] = 77.0, float(binary)
     return stream
 
 
@@ -46,17 +47,17 @@ def a_click_stream(hazard: float = 0.01) -> FloatArray:
 
 
 def a_user(belief: dict[int, float], *, home: int | None = None) -> FloatArray:
-    user = np.zeros(atlas.WIDTH)
+    user = np.zeros(ledger.WIDTH)
     for place, (row, chance) in enumerate(belief.items()):
-        user[atlas.LIKELY + place], user[atlas.CHANCE + place] = row, chance
-    user[atlas.STATUS] = atlas.IN_DOUBT if home is None else atlas.LOCATED
-    user[atlas.HOME] = -1 if home is None else home
+        user[ledger.LIKELY + place], user[ledger.CHANCE + place] = row, chance
+    user[ledger.STATUS] = ledger.IN_DOUBT if home is None else ledger.LOCATED
+    user[ledger.HOME] = -1 if home is None else home
     return user
 
 
 def belief_of(user: FloatArray, room: int) -> FloatArray:
     belief = np.empty(room)
-    atlas.load_belief(user, belief)
+    ledger.load_belief(user, belief)
     return belief
 
 
@@ -194,13 +195,13 @@ class Scene:
 def test_normalise_returns_probabilities_and_the_log_of_the_sum(seed: int, count: int) -> None:
     logs = 300.0 * np.random.default_rng(seed).normal(size=count)
     chance = logs.copy()
-    total = atlas.normalise(chance)
+    total = laws.normalise(chance)
     assert total == pytest.approx(logsumexp(logs))
     np.testing.assert_allclose(chance, np.exp(logs - logsumexp(logs)), rtol=1e-9, atol=1e-300)
 
 
 def test_extended_appends_the_feature_of_the_intercept() -> None:
-    assert atlas.extended(np.array([3.0, -2.0])).tolist() == [3.0, -2.0, 1.0]
+    assert linalg.extended(np.array([3.0, -2.0])).tolist() == [3.0, -2.0, 1.0]
 
 
 def test_ledger_parts_are_where_kernels_read_them() -> None:
@@ -209,26 +210,26 @@ def test_ledger_parts_are_where_kernels_read_them() -> None:
         "STATUS", "HOME", "BEFORE", "UNIT", "SEAT", "POOL", "SLOT", "LENGTH", "SINCE", "REWARDS",
         "HOLDING", "NOISE_SUM", "NOISE_WEIGHT", "SUSPECT", "SUSPICION", "LIKELY", "CHANCE",
     )  # fmt: skip
-    for name, (part, shape) in zip(columns, atlas.ledger_parts().items(), strict=True):
+    for name, (part, shape) in zip(columns, ledger.ledger_parts().items(), strict=True):
         assert name.lower() == part
-        assert getattr(atlas, name) == at
+        assert getattr(ledger, name) == at
         at += math.prod(shape)
-    assert at == atlas.WIDTH
+    assert at == ledger.WIDTH
 
 
 def test_user_variance_is_the_population_s_if_users_do_not_differ() -> None:
     user, stream = a_user({0: 1.0}), a_stream(noise=0.3)
-    user[atlas.NOISE_SUM], user[atlas.NOISE_WEIGHT] = 500.0, 10.0
-    assert atlas.user_variance(user, stream) == 0.3
+    user[ledger.NOISE_SUM], user[ledger.NOISE_WEIGHT] = 500.0, 10.0
+    assert ledger.user_variance(user, stream) == 0.3
 
 
 def test_user_variance_shrinks_the_own_ratio_towards_one() -> None:
     """Ten rewards of ratio 6 by the mean 2 of all users, and five that the prior counts as."""
     user, stream = a_user({0: 1.0}), a_stream(noise=0.3)
-    stream[atlas.RATIO_PRIOR], stream[atlas.RATIO_MEAN] = 5.0, 2.0
-    assert atlas.user_variance(user, stream) == pytest.approx(0.3)
-    user[atlas.NOISE_SUM], user[atlas.NOISE_WEIGHT] = 60.0, 10.0
-    assert atlas.user_variance(user, stream) == pytest.approx(0.3 * (5 * 1.0 + 10 * 3.0) / 15)
+    stream[ledger.RATIO_PRIOR], stream[ledger.RATIO_MEAN] = 5.0, 2.0
+    assert ledger.user_variance(user, stream) == pytest.approx(0.3)
+    user[ledger.NOISE_SUM], user[ledger.NOISE_WEIGHT] = 60.0, 10.0
+    assert ledger.user_variance(user, stream) == pytest.approx(0.3 * (5 * 1.0 + 10 * 3.0) / 15)
 
 
 @given(st.floats(0.1, 5.0), st.floats(0.0, 5.0), st.floats(0.1, 5.0))
@@ -237,25 +238,27 @@ def test_note_noise_measures_the_user_s_ratio_without_bias(
 ) -> None:
     """An error of exactly one deviation, ``σ_u² + q``, counts as the ratio ``σ_u²/σ²``."""
     user = a_user({0: 1.0})
-    atlas.note_noise(user, math.sqrt(variance + spread), spread, variance, noise)
-    assert user[atlas.NOISE_WEIGHT] == pytest.approx(variance / (variance + spread))
-    assert user[atlas.NOISE_SUM] / user[atlas.NOISE_WEIGHT] == pytest.approx(variance / noise)
+    ledger.note_noise(user, math.sqrt(variance + spread), spread, variance, noise)
+    assert user[ledger.NOISE_WEIGHT] == pytest.approx(variance / (variance + spread))
+    assert user[ledger.NOISE_SUM] / user[ledger.NOISE_WEIGHT] == pytest.approx(variance / noise)
 
 
 def test_note_noise_bounds_gross_errors() -> None:
     user = a_user({0: 1.0})
-    atlas.note_noise(user, 1e9, 0.0, 1.0, 1.0)
-    assert user[atlas.NOISE_SUM] == atlas.OUTLYING**2
+    ledger.note_noise(user, 1e9, 0.0, 1.0, 1.0)
+    assert user[ledger.NOISE_SUM] == laws.OUTLYING**2
 
 
 def test_columns_of_a_memory_are_numbered_without_gaps() -> None:
     names = ("REWARD", "RESPONSE", "WEIGHT", "DENSITY", "CREDIT")
-    assert [getattr(atlas, name) for name in names] == list(range(kernels.memory.REMEMBERED))
+    assert [getattr(kernels.memory, name) for name in names] == list(
+        range(kernels.memory.REMEMBERED)
+    )
 
 
 def test_observe_bounds_the_weighted_square_of_the_error_of_a_real_reward() -> None:
-    assert atlas.observe(1.0 + 2.9 * 0.5, 1.0, 0.05, 0.2, False) == (1.0, 1.0 + 2.9 * 0.5)
-    weight, response = atlas.observe(-39.0, 1.0, 0.05, 0.2, False)
+    assert laws.observe(1.0 + 2.9 * 0.5, 1.0, 0.05, 0.2, False) == (1.0, 1.0 + 2.9 * 0.5)
+    weight, response = laws.observe(-39.0, 1.0, 0.05, 0.2, False)
     # The weight times the squared error stays that of a reward at the limit, 3 deviations.
     assert weight * 1600 == pytest.approx((3.0 * 0.5) ** 2)
     assert response == -39.0
@@ -265,49 +268,49 @@ def test_observe_bounds_the_weighted_square_of_the_error_of_a_real_reward() -> N
 def test_observe_gives_a_click_the_slope_and_the_curvature_of_its_likelihood(
     y: float, level: float, spread: float
 ) -> None:
-    found = atlas.observe(y, level, spread, 1.0, True)
+    found = laws.observe(y, level, spread, 1.0, True)
     assert found == pytest.approx(click(y, level, spread))
 
 
 def test_store_belief_keeps_the_likeliest_models_and_sums_to_one() -> None:
     chance = np.array([0.05, 0.3, 0.0005, 0.02, 0.1, 0.04, 0.2, 0.01, 0.06, 0.2195])
     rows, user = np.arange(0, 20, 2, dtype=np.intp), a_user({0: 1.0})
-    atlas.store_belief(user, rows, chance)
+    ledger.store_belief(user, rows, chance)
     belief = belief_of(user, 20)
-    kept = np.argsort(-chance)[: atlas.PLACES]
+    kept = np.argsort(-chance)[: ledger.PLACES]
     assert sorted(np.flatnonzero(belief).tolist()) == sorted((2 * kept).tolist())
     np.testing.assert_allclose(belief[2 * kept], chance[kept] / chance[kept].sum())
-    assert user[atlas.LIKELY] == 2
-    assert (np.diff(user[atlas.CHANCE : atlas.CHANCE + atlas.PLACES]) <= 0).all()
-    atlas.store_belief(user, rows[:2], np.array([1.0 - 0.5 * atlas.TINY_SHARE, 0.0005]))
+    assert user[ledger.LIKELY] == 2
+    assert (np.diff(user[ledger.CHANCE : ledger.CHANCE + ledger.PLACES]) <= 0).all()
+    ledger.store_belief(user, rows[:2], np.array([1.0 - 0.5 * ledger.TINY_SHARE, 0.0005]))
     assert belief_of(user, 20)[0] == 1.0
 
 
 def test_load_belief_adds_up_places_that_name_the_same_model() -> None:
     """So it is after two models were merged."""
     user = a_user({1: 0.25, 0: 0.25})
-    user[atlas.LIKELY + 2], user[atlas.CHANCE + 2] = 1, 0.5
+    user[ledger.LIKELY + 2], user[ledger.CHANCE + 2] = 1, 0.5
     assert belief_of(user, 3).tolist() == [0.25, 0.75, 0.0]
 
 
 def test_choose_adds_widths_to_real_rewards() -> None:
     mean, width = np.array([1.0, 0.0, 0.5]), np.array([0.1, 1.2, 0.65])
-    assert atlas.choose(mean, width, False, 1e-9) == (1, 0.0, 1.2)
+    assert choosing.choose(mean, width, False, 1e-9) == (1, 0.0, 1.2)
 
 
 def test_choose_raises_the_odds_of_clicks_by_the_widths_of_levels() -> None:
     """Odds of 1 become 3, a chance of 3/4; odds of 1/9 become 4, a chance of 4/5."""
     mean, width = np.array([0.5, 0.1]), np.array([math.log(3.0), math.log(36.0)])
-    assert atlas.choose(mean, width, True, 1e-9) == pytest.approx((1, 0.1, 0.7))
+    assert choosing.choose(mean, width, True, 1e-9) == pytest.approx((1, 0.1, 0.7))
     np.testing.assert_allclose(width, [0.25, 0.7])
-    assert atlas.choose(mean, np.log([3.0, 18.0]), True, 1e-9) == pytest.approx((0, 0.5, 0.25))
+    assert choosing.choose(mean, np.log([3.0, 18.0]), True, 1e-9) == pytest.approx((0, 0.5, 0.25))
 
 
 def test_choose_returns_the_first_of_arms_that_tie() -> None:
     mean = np.array([0.0, 0.5, 0.5 + 1e-12])
     for binary in (False, True):
-        assert atlas.choose(mean, np.zeros(3), binary, 1e-9)[0] == 1
-        assert atlas.choose(mean, np.zeros(3), binary, 0.0)[0] == 2
+        assert choosing.choose(mean, np.zeros(3), binary, 1e-9)[0] == 1
+        assert choosing.choose(mean, np.zeros(3), binary, 0.0)[0] == 2
 
 
 def recorded(
@@ -369,7 +372,7 @@ def test_decide_located_scores_by_the_belief_and_the_deviations_of_the_home(
     user, arms = located(scene, {1: 0.8, 3: 0.2}), scene.rng.normal(size=(5, dim))
     scene.shelf.tally[1, SLACK] = 1e9
     estimate = np.empty(dim + 1)
-    arm, mean, width = atlas.decide_located(
+    arm, mean, width = choosing.decide_located(
         scene.theta, scene.covariance, scene.shelf.tally, user, arms, a_stream(binary=binary),
         0.25, 0.0, estimate,
     )  # fmt: skip
@@ -401,7 +404,7 @@ def test_decide_located_gives_an_arm_that_is_little_known_a_gittins_index(
     index = math.sqrt(2 * math.log(worth) - math.log(16 * math.pi * math.log(worth)))
     for slack, level in ((0.05, (1.0 - 0.05 * FAMILIAR) * index), (1.0, 0.25)):
         scene.shelf.tally[1, SLACK] = slack
-        _, _, width = atlas.decide_located(
+        _, _, width = choosing.decide_located(
             scene.theta, scene.covariance, scene.shelf.tally, user, np.ones((1, 1)),
             a_stream(binary=binary), 0.25, 0.0, estimate,
         )  # fmt: skip
@@ -411,8 +414,8 @@ def test_decide_located_gives_an_arm_that_is_little_known_a_gittins_index(
 def test_remember_drops_the_oldest_reward_of_a_full_memory() -> None:
     user, block = a_user({0: 1.0}), np.zeros((3, 1 + kernels.memory.REMEMBERED))
     for y in range(5):
-        atlas.remember(user, block, np.array([10.0 * y]), float(y), -3.0 * y, 0.5, -1.0, 0.25)
-        assert user[atlas.LENGTH] == min(y + 1, 3)
+        ledger.remember(user, block, np.array([10.0 * y]), float(y), -3.0 * y, 0.5, -1.0, 0.25)
+        assert user[ledger.LENGTH] == min(y + 1, 3)
     np.testing.assert_array_equal(
         block, [[10.0 * y, y, -3.0 * y, 0.5, -1.0, 0.25] for y in (2.0, 3.0, 4.0)]
     )
@@ -444,7 +447,7 @@ def test_sum_memory_adds_the_weighted_values_from_a_point_on(
 
 def kept(chance: FloatArray) -> FloatArray:
     """Return a belief as it is stored: without tiny probabilities."""
-    chance = np.where(chance < atlas.TINY_SHARE, 0.0, chance)
+    chance = np.where(chance < ledger.TINY_SHARE, 0.0, chance)
     return np.asarray(chance / chance.sum())
 
 
@@ -514,7 +517,7 @@ def test_learn_in_doubt_from_a_click_gives_bayes_belief_with_bernoulli_densities
     assert block[0, dim : dim + kernels.memory.REMEMBERED].tolist() == pytest.approx(
         [y, response, weight, math.log(before @ density), 0.0], rel=1e-5, abs=1e-9
     )
-    assert not scene.user[[atlas.NOISE_SUM, atlas.NOISE_WEIGHT]].any()  # clicks have no own noise
+    assert not scene.user[[ledger.NOISE_SUM, ledger.NOISE_WEIGHT]].any()  # clicks have no own noise
 
 
 def test_learn_in_doubt_gives_an_outlying_reward_less_weight() -> None:
@@ -526,7 +529,7 @@ def test_learn_in_doubt_gives_an_outlying_reward_less_weight() -> None:
     assert 0.0 < weight < 0.05
     z = np.append(x, 1.0)
     np.testing.assert_allclose(scene.gram, gram + weight * np.outer(z, z))
-    assert scene.sums[atlas.ENERGY] == pytest.approx(
+    assert scene.sums[ledger.ENERGY] == pytest.approx(
         scene.segment.y @ scene.segment.y + weight * 1e6
     )
     scene.assert_books(scene.noise, scene.gram, scene.moment, 6.0)
@@ -536,7 +539,7 @@ def test_learn_in_doubt_holds_the_segment_anew_when_the_noise_has_changed() -> N
     """Models take the segment out with the noise they hold it with, and take it in with today's."""
     scene, stream = Scene(5, 3, 6), a_stream(noise=0.9)
     scene.learn(np.ones(3), 0.3, stream, empty_memory(3))
-    assert scene.sums[atlas.SCALE] == pytest.approx(1.0 / 0.9)
+    assert scene.sums[ledger.SCALE] == pytest.approx(1.0 / 0.9)
     scene.assert_books(0.9, scene.gram, scene.moment, 7.0)
 
 
@@ -569,10 +572,10 @@ def test_place_counts_remembered_clicks_with_their_own_likelihood(
     data, clicked = scene.segment, scene.segment.y > 0.0
     block = memory_of(data)
     block[:length, dim + kernels.memory.REWARD] = clicked
-    scene.user[atlas.LENGTH] = length
+    scene.user[ledger.LENGTH] = length
     expanded, _ = scene.place(a_stream(1.0), block)
     scene = Scene(seed, dim, length, noise=1.0)
-    scene.user[atlas.LENGTH] = length
+    scene.user[ledger.LENGTH] = length
     evidence, misfits = scene.place(a_click_stream(), block)
     np.testing.assert_allclose(evidence - expanded, misfits, rtol=1e-6, atol=1e-6)
     for misfit, law in zip(misfits, scene.laws(), strict=True):
@@ -625,9 +628,9 @@ def assert_home_has_learnt(
     np.testing.assert_allclose(scene.theta[1], after.mean, rtol=1e-6, atol=1e-6)
     assert tally[COUNT] == pytest.approx(len(home.y) + chance[0])
     assert np.isnan(tally[EVIDENCE])
-    assert tally[VISITED] == stream[atlas.CLOCK]
-    assert stream[atlas.FOLLOWED] == 1.0
-    if chance[0] > 1.0 - 2.0 * stream[atlas.HAZARD]:
+    assert tally[VISITED] == stream[ledger.CLOCK]
+    assert stream[ledger.FOLLOWED] == 1.0
+    if chance[0] > 1.0 - 2.0 * stream[ledger.HAZARD]:
         chance = np.array([1.0, 0.0, 0.0])
     np.testing.assert_allclose(
         belief_of(user, scene.room)[[1, 3, 4]], kept(chance), rtol=1e-5, atol=1e-7
@@ -683,7 +686,7 @@ def test_learn_located_from_a_click_is_a_filter_step_with_bernoulli_densities(
     assert block[0, dim : dim + kernels.memory.REMEMBERED].tolist() == pytest.approx(
         [y, response, weight, math.log(density[0]), credit]
     )
-    assert not user[[atlas.NOISE_SUM, atlas.NOISE_WEIGHT]].any()
+    assert not user[[ledger.NOISE_SUM, ledger.NOISE_WEIGHT]].any()
 
 
 def test_learn_located_refreshes_a_home_that_others_have_added_to() -> None:
@@ -863,15 +866,15 @@ def test_review_is_the_posterior_over_change_points(
     """Enumerate all hypotheses: no change, or a change at `i` to a model that is not the home."""
     stream = a_click_stream(0.1) if binary else a_stream(hazard=0.1, stray=-4.0)
     new = data.draw(st.sampled_from([1.0, 5.0]))
-    stream[atlas.NEWNESS] = math.log(new)
-    scene = Scene(seed, dim, length, noise=float(stream[atlas.NOISE]))
+    stream[ledger.NEWNESS] = math.log(new)
+    scene = Scene(seed, dim, length, noise=float(stream[ledger.NOISE]))
     scene.refresh()
     if binary:
         scene.segment = with_clicks(scene.segment)
     first = data.draw(st.integers(0, length - 1))
     density = norm.logpdf(scene.segment.y, scale=1.5)
     user = a_user({1: 1.0}, home=1 if is_located else None)
-    user[atlas.LENGTH] = length
+    user[ledger.LENGTH] = length
     unchanged, cut = atlas.review(
         scene.theta, scene.shelf.tally, scene.shelf.rows, scene.prior.covariance,
         scene.prior.mean, user, memory_of(scene.segment, density=density), stream, first,
@@ -890,8 +893,8 @@ def test_review_is_the_posterior_over_change_points(
     by_point = [sum(joint[row, t] for row in rest) for t in range(first, length)]
     assert by_point[cut - first] == pytest.approx(max(by_point), rel=1e-6)
     by_model = {row: sum(joint[row, t] for t in range(first, length)) for row in rest}
-    assert user[atlas.SUSPICION] == pytest.approx(max(by_model.values()) / total, rel=1e-5)
-    assert by_model[int(user[atlas.SUSPECT])] == pytest.approx(max(by_model.values()), rel=1e-6)
+    assert user[ledger.SUSPICION] == pytest.approx(max(by_model.values()) / total, rel=1e-5)
+    assert by_model[int(user[ledger.SUSPECT])] == pytest.approx(max(by_model.values()), rel=1e-6)
 
 
 @FEW
@@ -908,7 +911,7 @@ def test_review_in_doubt_is_a_review_by_models_without_the_own_share(
     density = norm.logpdf(scene.segment.y, scale=1.5)
     found = []
     for user in (scene.user, apart.user):
-        user[atlas.LENGTH] = length
+        user[ledger.LENGTH] = length
     found.append(
         atlas.review_in_doubt(
             scene.shelf.precision, scene.shelf.shift, scene.theta, scene.shelf.tally,
@@ -924,17 +927,20 @@ def test_review_in_doubt_is_a_review_by_models_without_the_own_share(
         )
     )  # fmt: skip
     assert found[0] == pytest.approx(found[1], rel=1e-6)
-    assert scene.user[atlas.SUSPICION] == pytest.approx(apart.user[atlas.SUSPICION], rel=1e-6)
+    assert scene.user[ledger.SUSPICION] == pytest.approx(apart.user[ledger.SUSPICION], rel=1e-6)
 
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_the_panel_gets_the_last_reward_with_its_weight_and_a_click_as_it_is(binary: bool) -> None:
     data = Observed(np.array([[5.0, 1.0], [2.0, 1.0]]), np.array([7.0, 3.0]), 0.4)
     block, user = memory_of(data), a_user({1: 1.0})
-    user[[atlas.LENGTH, atlas.SEAT]], user[[atlas.NOISE_SUM, atlas.NOISE_WEIGHT]] = (2, 1), (6, 1)
+    user[[ledger.LENGTH, ledger.SEAT]], user[[ledger.NOISE_SUM, ledger.NOISE_WEIGHT]] = (
+        (2, 1),
+        (6, 1),
+    )
     block[1, 1 + kernels.memory.WEIGHT], block[1, 1 + kernels.memory.RESPONSE] = 0.5, 9.0
     stream = a_stream(binary=binary)
-    stream[[atlas.RATIO_PRIOR, atlas.RATIO_MEAN]] = 1.0, 1.0  # ratio (1 + 6)/(1 + 1)
+    stream[[ledger.RATIO_PRIOR, ledger.RATIO_MEAN]] = 1.0, 1.0  # ratio (1 + 6)/(1 + 1)
     gram, moment, sums = np.zeros((2, 2, 2)), np.zeros((2, 2)), np.zeros((2, 4))
     atlas.seat_reward(gram, moment, sums, user, block, stream)
     w = 1.0 if binary else 0.5
@@ -949,7 +955,7 @@ def test_review_returns_a_number_where_a_change_is_beyond_doubt() -> None:
     scene, stream = Scene(0, 2, 5, noise=1e-6), a_stream(noise=1e-6, stray=-1e4)
     scene.refresh()
     user = a_user({1: 1.0}, home=1)
-    user[atlas.LENGTH] = 5
+    user[ledger.LENGTH] = 5
     block = memory_of(scene.segment, density=np.array([0.0, 0.0, -1e4, -1e4, -1e4]))
     block[:5, 2 + kernels.memory.REWARD] = scene.segment.Z @ scene.prior.mean
     unchanged, cut = atlas.review(
@@ -966,15 +972,15 @@ def test_restart_sets_the_densities_of_the_mixture_and_nothing_else(
     seed: int, dim: int, length: int, binary: bool
 ) -> None:
     stream = a_click_stream() if binary else a_stream(stray=-4.0)
-    scene = Scene(seed, dim, length, noise=float(stream[atlas.NOISE]))
+    scene = Scene(seed, dim, length, noise=float(stream[ledger.NOISE]))
     scene.refresh()
     if binary:
         scene.segment = with_clicks(scene.segment)
     user, block = a_user(BELIEF), memory_of(scene.segment)
-    user[atlas.LENGTH] = length
+    user[ledger.LENGTH] = length
     block[:, dim + kernels.memory.CREDIT] = 3.0
     shelf, before = scene.shelf, block.copy()
-    atlas.restart(
+    restarts.restart(
         shelf.precision, shelf.shift, scene.theta, shelf.tally, shelf.rows, scene.prior.covariance,
         scene.prior.mean, user, block, stream,
     )  # fmt: skip
@@ -1002,7 +1008,7 @@ def test_reobserve_sets_weights_and_responses_as_a_taste_expects_the_rewards(
     block = memory_of(data)
     block[:, dim + kernels.memory.WEIGHT], block[:, dim + kernels.memory.RESPONSE] = 7.0, 8.0
     before = block.copy()
-    atlas.reobserve(block, first, 5, law.covariance, law.mean, 0.2, binary)
+    restarts.reobserve(block, first, 5, law.covariance, law.mean, 0.2, binary)
     for t in range(first, 5):
         z, y = data.Z[t], float(data.y[t])
         level, variance = float(z @ law.mean), float(z @ law.covariance @ z)
@@ -1032,7 +1038,7 @@ def test_sums_of_clicks_expanded_around_the_most_likely_taste_give_that_taste(
 
     best = minimize(loss, law.mean, jac=slope, method="BFGS", options={"gtol": 1e-9}).x
     block, p = memory_of(data), dim + 1
-    atlas.reobserve(block, 0, 8, np.zeros((p, p)), best, 1.0, True)
+    restarts.reobserve(block, 0, 8, np.zeros((p, p)), best, 1.0, True)
     gram, moment = np.zeros((p, p)), np.zeros(p)
     atlas.sum_memory(block, 0, 8, kernels.memory.RESPONSE, kernels.memory.WEIGHT, gram, moment)
     found = np.linalg.solve(gram + law.precision, moment + law.shift)

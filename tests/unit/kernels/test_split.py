@@ -62,7 +62,7 @@ class Model:
 
     def split(self, sweeps: int) -> tuple[float, FloatArray]:
         stays, nobody = np.empty(len(self.segments)), np.zeros(len(self.segments))
-        gain = kernels.tastes.split(
+        gain = kernels.births.split(
             self.precision, self.shift, self.shares, self.rest.precision, self.rest.shift,
             self.prior.precision, self.prior.shift, self.log_evidence(nobody, 0.0), sweeps, stays,
         )  # fmt: skip
@@ -211,7 +211,7 @@ def test_expected_fits_are_mean_log_likelihoods_over_the_posterior(
     rng, p = np.random.default_rng(seed), dim + 1
     law, segments = prior_of(rng, dim), [observed(rng, dim, 4, NOISE) for _ in range(count)]
     out = np.empty(count)
-    assert kernels.tastes.expected_fits(
+    assert kernels.births.expected_fits(
         np.array([data.precision for data in segments]),
         np.array([data.shift for data in segments]),
         law.precision, law.shift, out,
@@ -226,7 +226,7 @@ def test_expected_fits_are_mean_log_likelihoods_over_the_posterior(
 
 def test_expected_fits_need_a_definite_precision() -> None:
     gram, zero = np.eye(2)[None], np.zeros((1, 2))
-    assert not kernels.tastes.expected_fits(gram, zero, -np.eye(2), np.zeros(2), np.empty(1))
+    assert not kernels.births.expected_fits(gram, zero, -np.eye(2), np.zeros(2), np.empty(1))
 
 
 @FEW
@@ -238,7 +238,7 @@ def test_principal_axis_of_leftovers_on_a_line_is_the_displacement_that_explains
     rng, p = np.random.default_rng(seed), dim + 1
     u, sizes, shares = rng.normal(size=p), rng.normal(size=count), rng.uniform(0.1, 1.0, size=count)
     covariance, axis = definite(rng, p), np.empty(p)
-    kernels.tastes.principal_axis(np.outer(sizes, u), shares, covariance, axis)
+    kernels.births.principal_axis(np.outer(sizes, u), shares, covariance, axis)
     expected = shares @ np.abs(sizes) * (covariance @ u)
     sign = np.sign(axis @ expected)
     np.testing.assert_allclose(sign * axis, expected, rtol=1e-6, atol=1e-9)
@@ -247,24 +247,24 @@ def test_principal_axis_of_leftovers_on_a_line_is_the_displacement_that_explains
 def test_principal_axis_is_that_of_the_largest_spread() -> None:
     left = np.array([[3.0, 0.1], [-3.0, 0.1], [0.0, 1.0], [0.0, -1.2]])
     axis = np.empty(2)
-    kernels.tastes.principal_axis(left, np.ones(4), np.eye(2), axis)
+    kernels.births.principal_axis(left, np.ones(4), np.eye(2), axis)
     assert abs(axis[0]) == pytest.approx(6.0)
     assert abs(axis[1]) < 0.5 * abs(axis[0])
-    kernels.tastes.principal_axis(left, np.array([0.01, 0.01, 1.0, 1.0]), np.eye(2), axis)
+    kernels.births.principal_axis(left, np.array([0.01, 0.01, 1.0, 1.0]), np.eye(2), axis)
     assert abs(axis[0]) < 0.1
     assert abs(axis[1]) == pytest.approx(2.2, abs=0.01)
 
 
 def test_principal_axis_of_nothing_left_over_is_zero() -> None:
     axis = np.ones(2)
-    kernels.tastes.principal_axis(np.zeros((3, 2)), np.ones(3), np.eye(2), axis)
+    kernels.births.principal_axis(np.zeros((3, 2)), np.ones(3), np.eye(2), axis)
     assert not axis.any()
 
 
 @given(st.floats(0.0, 1.0))
 def test_divided_is_the_entropy_of_two_parts(part: float) -> None:
-    found = kernels.tastes.divided(part)
-    assert found == pytest.approx(kernels.tastes.divided(1.0 - part), abs=1e-12)
+    found = kernels.births.divided(part)
+    assert found == pytest.approx(kernels.births.divided(1.0 - part), abs=1e-12)
     assert 0.0 <= found <= math.log(2.0) + 1e-15
     if 1e-9 < part < 1.0 - 1e-9:
         expected = -part * math.log(part) - (1.0 - part) * math.log(1.0 - part)
@@ -272,5 +272,5 @@ def test_divided_is_the_entropy_of_two_parts(part: float) -> None:
 
 
 def test_divided_is_log_2_at_a_half_and_0_at_the_ends() -> None:
-    assert kernels.tastes.divided(0.5) == pytest.approx(math.log(2.0))
-    assert kernels.tastes.divided(0.0) == kernels.tastes.divided(1.0) == 0.0
+    assert kernels.births.divided(0.5) == pytest.approx(math.log(2.0))
+    assert kernels.births.divided(0.0) == kernels.births.divided(1.0) == 0.0

@@ -14,10 +14,10 @@ from scipy.special import expit
 from scipy.stats import multivariate_normal
 
 from dyclu import kernels
+from dyclu.kernels.choosing import FAMILIAR
 from dyclu.kernels.tastes import (
     COUNT,
     EVIDENCE,
-    FAMILIAR,
     IMPOSSIBLE,
     SLACK,
     STALE,
@@ -364,7 +364,7 @@ def test_score_in_doubt_returns_means_over_the_mixture(
         shelf.shift[row] += belief[row] * segment.shift
     shelf.tally[:, SLACK] = rng.uniform(0.001, 0.5, size=5)
     theta, mean, width = np.empty(dim + 1), np.empty(4), np.empty(4)
-    kernels.tastes.score_in_doubt(
+    kernels.choosing.score_in_doubt(
         shelf.precision, shelf.shift, shelf.rows, prior.precision, prior.shift,
         segment.Z.T @ segment.Z, segment.Z.T @ segment.y, 1.0 / noise, belief, suspect, suspicion,
         arms, shelf.tally, 50.0, noise, binary, 0.25, theta, mean, width,
@@ -396,7 +396,7 @@ def scores_of(
         value = expit(value)
         information = value * (1.0 - value)
     width = [
-        kernels.tastes.exploration(float(v), slack, horizon * float(i), 0.25)
+        kernels.choosing.exploration(float(v), slack, horizon * float(i), 0.25)
         for v, i in zip(variance, information, strict=True)
     ]
     return np.asarray(value), np.array(width)
@@ -409,7 +409,7 @@ def test_disagreement_of_models_does_not_widen_the_score_of_an_arm() -> None:
     precision[1:] = sure * np.eye(2)
     shift[1, 1], shift[2, 1] = 5.0 * sure, -5.0 * sure
     theta, mean, width = np.empty(2), np.empty(1), np.empty(1)
-    kernels.tastes.score_in_doubt(
+    kernels.choosing.score_in_doubt(
         precision, shift, np.arange(3), np.eye(2), np.zeros(2), np.zeros((2, 2)), np.zeros(2), 0.0,
         np.array([0.0, 0.5, 0.5]), 0, 0.0, np.ones((1, 1)), np.zeros((3, len(TALLY))), 1.0, 1.0,
         False, alpha, theta, mean, width,
@@ -425,7 +425,7 @@ def test_score_in_doubt_of_a_stranger_among_many_models_is_their_mean() -> None:
     belief = np.zeros(many + 2)
     belief[shelf.rows] = 1.0 / len(shelf.rows)
     theta, mean, width = np.empty(2), np.empty(1), np.empty(1)
-    kernels.tastes.score_in_doubt(
+    kernels.choosing.score_in_doubt(
         shelf.precision, shelf.shift, shelf.rows, prior.precision, prior.shift, np.zeros((2, 2)),
         np.zeros(2), 0.0, belief, 0, 0.0, arms, shelf.tally, 1.0, 0.5, False, 0.25, theta, mean,
         width,
@@ -442,7 +442,7 @@ def test_score_located_returns_expected_rewards_and_widths_by_one_model(
     rng = np.random.default_rng(seed)
     law, arms = prior_of(rng, dim), rng.normal(size=(5, dim))
     mean, width = np.empty(5), np.empty(5)
-    kernels.tastes.score_located(
+    kernels.choosing.score_located(
         law.mean, law.covariance, arms, slack, 50.0, 0.4, binary, 0.25, mean, width
     )
     means, widths = scores_of(law, arms, slack, 50.0, 0.4, binary)
@@ -458,7 +458,7 @@ def test_width_of_a_familiar_arm_is_alpha_deviations(
     slack: float, part: float, worth: float, alpha: float
 ) -> None:
     variance = part * (FAMILIAR * slack)
-    assert kernels.tastes.exploration(variance, slack, worth, alpha) == pytest.approx(
+    assert kernels.choosing.exploration(variance, slack, worth, alpha) == pytest.approx(
         alpha * math.sqrt(variance), rel=1e-6, abs=1e-12
     )
 
@@ -469,15 +469,15 @@ def test_width_of_a_little_known_arm_is_a_part_of_its_gittins_index(
 ) -> None:
     """The part grows from 0 to 1 with the variance; `alpha` deviations are the least."""
     variance = times * FAMILIAR * slack
-    index = (1.0 - 1.0 / times) * kernels.tastes.gittins(worth * variance)
-    assert kernels.tastes.exploration(variance, slack, worth, alpha) == pytest.approx(
+    index = (1.0 - 1.0 / times) * kernels.choosing.gittins(worth * variance)
+    assert kernels.choosing.exploration(variance, slack, worth, alpha) == pytest.approx(
         max(alpha, index) * math.sqrt(variance), rel=1e-9
     )
 
 
 def test_width_of_an_arm_whose_level_is_known_is_zero() -> None:
-    assert kernels.tastes.exploration(0.0, 0.0, 1e6, 2.0) == 0.0
-    assert kernels.tastes.exploration(0.0, 1.0, 1e6, 2.0) == 0.0
+    assert kernels.choosing.exploration(0.0, 0.0, 1e6, 2.0) == 0.0
+    assert kernels.choosing.exploration(0.0, 1.0, 1e6, 2.0) == 0.0
 
 
 JOINTS = (0.2, 1.0, 5.0, 15.0)
@@ -490,9 +490,9 @@ def test_gittins_grows_with_the_ratio_between_joints(
 ) -> None:
     low, high = (data.draw(st.floats(piece[0] * (1.0 + 1e-9), piece[1])) for _ in range(2))
     low, high = min(low, high), max(low, high)
-    assert kernels.tastes.gittins(low) <= kernels.tastes.gittins(high)
+    assert kernels.choosing.gittins(low) <= kernels.choosing.gittins(high)
     if high > 1.01 * low:
-        assert kernels.tastes.gittins(low) < kernels.tastes.gittins(high)
+        assert kernels.choosing.gittins(low) < kernels.choosing.gittins(high)
 
 
 @pytest.mark.parametrize(
@@ -500,7 +500,7 @@ def test_gittins_grows_with_the_ratio_between_joints(
 )
 def test_gittins_jumps_at_the_joints_as_the_published_pieces_do(joint: float, jump: float) -> None:
     """The constants have two decimals, so pieces do not meet; computed by hand from the paper."""
-    found = kernels.tastes.gittins(joint * (1.0 + 1e-9)) - kernels.tastes.gittins(joint)
+    found = kernels.choosing.gittins(joint * (1.0 + 1e-9)) - kernels.choosing.gittins(joint)
     assert found == pytest.approx(jump, abs=1e-4)
 
 
@@ -536,7 +536,7 @@ def test_gittins_is_a_cautious_part_of_the_index_by_backward_induction() -> None
     index, rate = indices_by_induction(0.99, 401), -math.log(0.99)
     for n in (10, 20, 40, 80, 160, 400):
         continuous = index[n] + 0.583 / math.sqrt(n)
-        assert 0.44 < kernels.tastes.gittins(1.0 / (n * rate)) / continuous < 1.0
+        assert 0.44 < kernels.choosing.gittins(1.0 / (n * rate)) / continuous < 1.0
 
 
 # Mergers
@@ -544,7 +544,7 @@ def test_gittins_is_a_cautious_part_of_the_index_by_backward_induction() -> None
 
 def places(*sizes: float) -> float:
     """Return the log of the chance that members sit where they do, up to what sizes share."""
-    return sum(kernels.tastes.xlogx(size) for size in sizes)
+    return sum(kernels.births.xlogx(size) for size in sizes)
 
 
 @FEW
@@ -561,7 +561,7 @@ def test_best_partner_gains_most_evidence_of_all_pairs(
     shelf = Shelf.of(*held)
     members = np.array([0.0, 2.0, 0.0, 1.0, 0.0, 3.0])
     divisions = rng.uniform(0.0, 2.0, size=5)  # no user is divided between models 3 and 5
-    partner, gain = kernels.tastes.best_partner(
+    partner, gain = kernels.births.best_partner(
         shelf.precision, shelf.shift, shelf.tally, shelf.rows, prior.precision, prior.shift, 3,
         members, divisions, prudence,
     )  # fmt: skip
@@ -584,8 +584,8 @@ def test_best_partner_gains_most_evidence_of_all_pairs(
 
 
 def test_xlogx_is_zero_at_zero() -> None:
-    assert kernels.tastes.xlogx(0.0) == 0.0
-    assert kernels.tastes.xlogx(3.0) == pytest.approx(3.0 * math.log(3.0))
+    assert kernels.births.xlogx(0.0) == 0.0
+    assert kernels.births.xlogx(3.0) == pytest.approx(3.0 * math.log(3.0))
 
 
 def partition_evidence(prior: Prior, segments: list[Observed], label: Ids) -> float:
@@ -617,7 +617,7 @@ def test_group_stops_where_no_merge_of_two_groups_raises_the_evidence(
     empty = kernels.tastes.log_evidence(
         np.zeros((p, p)), np.zeros(p), prior.precision, prior.shift, 0.0, np.eye(p), np.ones(p)
     )
-    total = kernels.tastes.group(
+    total = kernels.births.group(
         precision, shift, prior.precision, prior.shift, empty, label, gained
     )
     found = partition_evidence(prior, segments, label)

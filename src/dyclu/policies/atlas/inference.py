@@ -100,7 +100,7 @@ class Inference:
             tastes.precision, tastes.shift, tastes.tally, tastes.rows, population.precision,
             population.shift, gram, moment, sums, users.ledger[row], block, population.stream, x, y,
         )  # fmt: skip
-        users.holding[row] = sums[kernels.atlas.SCALE]
+        users.holding[row] = sums[kernels.ledger.SCALE]
         self._seat_reward(row, block)
         age = self._review_in_doubt(row, block, segment) if self._is_due(row, 1) else 0
         return self.settle(row, surprised, age)
@@ -131,23 +131,23 @@ class Inference:
 
     def _seat_memory(self, row: int, first: int, sign: float) -> None:
         """Add the rewards of a user's memory to their segment on the panel, or take them out."""
-        users, panel, kernel, seat = (
+        users, panel, column, seat = (
             self.users,
             self.panel,
-            kernels.atlas,
+            kernels.ledger,
             int(self.users.seat[row]),
         )
         if seat == NONE:
             return
         length, weight = (int(users.length[row]), -1 if self.population.binary else memory.WEIGHT)
         gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
-        energy = kernel.sum_memory(
+        energy = kernels.atlas.sum_memory(
             users.memory(row), first, length, memory.REWARD, weight, gram, moment
         )
         panel.gram[seat] += sign * gram
         panel.moment[seat] += sign * moment
-        panel.sums[seat, kernel.HELD] += sign * (length - first)
-        panel.sums[seat, kernel.ENERGY] += sign * energy
+        panel.sums[seat, column.HELD] += sign * (length - first)
+        panel.sums[seat, column.ENERGY] += sign * energy
 
     def _is_due(self, row: int, least: int) -> bool:
         every = max(least, self.population.span // REVIEWS)
@@ -160,7 +160,9 @@ class Inference:
         users, population = self.users, self.population
         users.status[row], users.home[row], users.unit[row] = IN_DOUBT, NONE, NONE
         users.since[row] = population.clock
-        users.holding[row] = 1.0 / kernels.atlas.user_variance(users.ledger[row], population.stream)
+        users.holding[row] = 1.0 / kernels.ledger.user_variance(
+            users.ledger[row], population.stream
+        )
         users.suspect[row], users.suspicion[row] = NEW, 0.0
         users.believe(row, NEW)
         users.doubtful[row] = None
@@ -178,7 +180,7 @@ class Inference:
         """End the segment if the user has probably changed; return how many rewards ago."""
         tastes, users, population = self.tastes, self.users, self.population
         gram, moment, sums = segment
-        first = 1 if sums[kernels.atlas.HELD] <= users.length[row] else 0
+        first = 1 if sums[kernels.ledger.HELD] <= users.length[row] else 0
         if users.length[row] <= first:
             return 0
         unchanged, cut = kernels.atlas.review_in_doubt(
@@ -207,19 +209,21 @@ class Inference:
     def _split(self, row: int, cut: int) -> None:
         """End a segment before the memory's reward `cut`; the rest begins a new one."""
         tastes, users, population = self.tastes, self.users, self.population
-        kernel, length = kernels.atlas, int(users.length[row])
+        length = int(users.length[row])
         block, home = users.memory(row), int(users.home[row])
         if home != NONE:
             gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
-            kernel.sum_memory(block, cut, length, memory.RESPONSE, memory.CREDIT, gram, moment)
+            kernels.atlas.sum_memory(
+                block, cut, length, memory.RESPONSE, memory.CREDIT, gram, moment
+            )
             tastes.add(home, gram, moment, -self._credited(row, cut))
             tastes.users[home] -= 1.0
         else:
             self._cut_segment(row, cut)
         self._seat_memory(row, cut, -1.0)
         self._close_segment(row)
-        noise = kernel.user_variance(users.ledger[row], population.stream)
-        kernel.reobserve(
+        noise = kernels.ledger.user_variance(users.ledger[row], population.stream)
+        kernels.restarts.reobserve(
             block, cut, length, population.covariance, population.mean, noise, population.binary
         )
         users.forget_before(row, cut)
@@ -237,25 +241,25 @@ class Inference:
 
     def _cut_segment(self, row: int, cut: int) -> None:
         """Take the memory's rewards from `cut` on out of the segment of a user in doubt."""
-        tastes, users, kernel = self.tastes, self.users, kernels.atlas
+        tastes, users, column = self.tastes, self.users, kernels.ledger
         self._share_out(row, -1.0)
         held, pull, sums = users.segment(row)
         gram, moment = np.zeros_like(held), np.zeros_like(pull)
         length = int(users.length[row])
-        sums[kernel.ENERGY] -= kernel.sum_memory(
+        sums[column.ENERGY] -= kernels.atlas.sum_memory(
             users.memory(row), cut, length, memory.RESPONSE, memory.WEIGHT, gram, moment
         )
         held -= gram
         pull -= moment
-        sums[kernel.HELD] -= length - cut
-        kernel.share_out(
+        sums[column.HELD] -= length - cut
+        kernels.atlas.share_out(
             tastes.precision, tastes.shift, tastes.tally, users.ledger[row], 1.0, sums, held, pull
         )
 
     def _predict_again(self, row: int) -> None:
         """Set the densities in a user's memory to those that the belief predicts."""
         tastes, users, population = self.tastes, self.users, self.population
-        kernels.atlas.restart(
+        kernels.restarts.restart(
             tastes.precision, tastes.shift, tastes.theta, tastes.tally, tastes.rows,
             population.covariance, population.mean, users.ledger[row], users.memory(row),
             population.stream,
@@ -269,25 +273,25 @@ class Inference:
         tastes, users, population = self.tastes, self.users, self.population
         length = int(users.length[row])
         gram, moment, sums = users.segment(row)
-        if not population.binary or sums[kernels.atlas.HELD] > length:
+        if not population.binary or sums[kernels.ledger.HELD] > length:
             return
         theta, nothing = np.empty(self.dim + 1), np.empty(0)
         belief = np.zeros(int(tastes.rows[-1]) + 1)
         likeliest = int(users.likely[row, 0])
         belief[likeliest] = users.chance[row, 0]
-        kernels.tastes.score_in_doubt(
+        kernels.choosing.score_in_doubt(
             tastes.precision, tastes.shift, np.array([likeliest]), population.precision,
-            population.shift, gram, moment, sums[kernels.atlas.SCALE], belief, NEW, 0.0,
+            population.shift, gram, moment, sums[kernels.ledger.SCALE], belief, NEW, 0.0,
             np.empty((0, self.dim)), tastes.tally, 0.0, 1.0, population.binary, 0.0, theta, nothing,
             nothing,
         )  # fmt: skip
         self._share_out(row, -1.0)
-        kernels.atlas.reobserve(
+        kernels.restarts.reobserve(
             users.memory(row), 0, length, np.zeros_like(gram), theta, 1.0, population.binary
         )
         if users.unit[row] != NONE:
             gram[:], moment[:] = 0.0, 0.0
-            sums[kernels.atlas.ENERGY] = kernels.atlas.sum_memory(
+            sums[kernels.ledger.ENERGY] = kernels.atlas.sum_memory(
                 users.memory(row), 0, length, memory.RESPONSE, memory.WEIGHT, gram, moment
             )
         self._share_out(row, 1.0)
@@ -306,7 +310,7 @@ class Inference:
         for row in rows:
             self._contribute_memory(row, -1.0)
         self.tastes.convert(*line)
-        self.users.convert(*line, float(self.population.stream[kernels.atlas.NOISE]))
+        self.users.convert(*line, float(self.population.stream[kernels.ledger.NOISE]))
         for row in rows:
             self._observe_again(row)
             self._contribute_memory(row, 1.0)
@@ -318,12 +322,12 @@ class Inference:
 
     def _contribute_memory(self, row: int, sign: float) -> None:
         """Add what a user's memory says to the models, or take it out; counts stay as they are."""
-        tastes, users, kernel = self.tastes, self.users, kernels.atlas
+        tastes, users = self.tastes, self.users
         if users.status[row] == IN_DOUBT:
             self._share_out(row, sign)
             return
         gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
-        kernel.sum_memory(
+        kernels.atlas.sum_memory(
             users.memory(row), 0, int(users.length[row]), memory.RESPONSE, memory.CREDIT, gram,
             moment,
         )  # fmt: skip
@@ -334,30 +338,34 @@ class Inference:
 
     def _observe_again(self, row: int) -> None:
         """Set weights and responses in a user's memory by the present law, in their segment too."""
-        users, population, kernel = self.users, self.population, kernels.atlas
+        users, population, column = self.users, self.population, kernels.ledger
         block, length, unit = users.memory(row), int(users.length[row]), int(users.unit[row])
         gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
-        energy = -kernel.sum_memory(block, 0, length, memory.RESPONSE, memory.WEIGHT, gram, moment)
+        energy = -kernels.atlas.sum_memory(
+            block, 0, length, memory.RESPONSE, memory.WEIGHT, gram, moment
+        )
         gram, moment = -gram, -moment
         # Noise without limit: rewards that were learnt as clicks are 0 to 1, and no outliers.
         noise = 1.0 if population.binary else np.inf
-        kernel.reobserve(
+        kernels.restarts.reobserve(
             block, 0, length, population.covariance, population.mean, noise, population.binary
         )
-        energy += kernel.sum_memory(block, 0, length, memory.RESPONSE, memory.WEIGHT, gram, moment)
+        energy += kernels.atlas.sum_memory(
+            block, 0, length, memory.RESPONSE, memory.WEIGHT, gram, moment
+        )
         if unit != NONE:
             users.segments.gram[unit] += gram
             users.segments.moment[unit] += moment
-            users.segments.sums[unit, kernel.ENERGY] += energy
+            users.segments.sums[unit, column.ENERGY] += energy
         if users.status[row] == LOCATED:
             weights = block[:length, self.dim + memory.WEIGHT]
             block[:length, self.dim + memory.CREDIT] = users.holding[row] * weights
 
     def _credited(self, row: int, first: int) -> float:
         """Return as how many observations the home model counts the memory's rewards."""
-        users, kernel = self.users, kernels.atlas
+        users = self.users
         block = users.memory(row)[first : int(users.length[row])]
-        noise = kernel.user_variance(users.ledger[row], self.population.stream)
+        noise = kernels.ledger.user_variance(users.ledger[row], self.population.stream)
         shares = noise * block[:, self.dim + memory.CREDIT] / block[:, self.dim + memory.WEIGHT]
         return float(np.minimum(shares, 1.0).sum())
 

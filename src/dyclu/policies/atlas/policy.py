@@ -95,14 +95,14 @@ class Atlas(OneByOne):
         row = users.row.get(user, NONE)
         theta = np.empty(self.dim + 1)
         if row != NONE and users.status[row] == LOCATED:
-            arm, value, reach = kernels.atlas.decide_located(
+            arm, value, reach = kernels.choosing.decide_located(
                 tastes.theta, tastes.covariance, tastes.tally, users.ledger[row], arms,
                 population.stream, self.alpha, TIE, theta,
             )  # fmt: skip
             return Decision(user, arm, value, reach, theta=theta[:-1])
         mean, width = np.empty(len(arms)), np.empty(len(arms))
         self._score_in_doubt(row, arms, theta, mean, width)
-        arm, value, reach = kernels.atlas.choose(mean, width, population.binary, TIE)
+        arm, value, reach = kernels.choosing.choose(mean, width, population.binary, TIE)
         return Decision(user, arm, value, reach, theta=theta[:-1])
 
     def _score_in_doubt(
@@ -116,21 +116,21 @@ class Atlas(OneByOne):
         """Set estimate, expected rewards and widths of the levels."""
         inference = self._inference
         tastes, population, users = inference.tastes, inference.population, inference.users
-        p, kernel, stream = self.dim + 1, kernels.atlas, population.stream
+        p, column, stream = self.dim + 1, kernels.ledger, population.stream
         belief, suspect, suspicion = np.empty(int(tastes.rows[-1]) + 1), NEW, 0.0
         if row == NONE:
             gram, moment, scale = np.zeros((p, p)), np.zeros(p), 0.0
-            belief[tastes.rows], belief[NEW] = 1.0, math.exp(stream[kernel.NEWNESS])
+            belief[tastes.rows], belief[NEW] = 1.0, math.exp(stream[column.NEWNESS])
             belief[tastes.rows] /= belief[tastes.rows].sum()
         else:
             gram, moment, sums = users.segment(row)
-            scale = float(sums[kernel.SCALE])
-            kernel.load_belief(users.ledger[row], belief)
+            scale = float(sums[column.SCALE])
+            kernels.ledger.load_belief(users.ledger[row], belief)
             suspect, suspicion = int(users.suspect[row]), float(users.suspicion[row])
-        kernels.tastes.score_in_doubt(
+        kernels.choosing.score_in_doubt(
             tastes.precision, tastes.shift, tastes.rows, population.precision, population.shift,
             gram, moment, scale, belief, suspect, suspicion, arms, tastes.tally,
-            1.0 / stream[kernel.HAZARD], stream[kernel.NOISE], population.binary, self.alpha, theta,
+            1.0 / stream[column.HAZARD], stream[column.NOISE], population.binary, self.alpha, theta,
             mean, width,
         )  # fmt: skip
 
@@ -203,7 +203,7 @@ class Atlas(OneByOne):
         if row == NONE:
             return Location(user, since=self._inference.population.clock, new=1.0)
         belief = np.empty(int(tastes.rows[-1]) + 1)
-        kernels.atlas.load_belief(users.ledger[row], belief)
+        kernels.ledger.load_belief(users.ledger[row], belief)
         best = int(users.likely[row, 0])
         return Location(
             user,

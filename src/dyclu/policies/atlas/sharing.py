@@ -120,10 +120,10 @@ class Sharing:
         kernels.tastes.weigh(
             tastes.precision, tastes.shift, tastes.tally, tastes.rows, population.precision,
             population.shift, one.gram, one.moment, 1.0, np.zeros(int(tastes.rows[-1]) + 1),
-            np.zeros(p), np.empty((0, p)), float(population.stream[kernels.atlas.NEWNESS]),
+            np.zeros(p), np.empty((0, p)), float(population.stream[kernels.ledger.NEWNESS]),
             evidence, *unused,
         )  # fmt: skip
-        kernels.atlas.normalise(evidence)
+        kernels.laws.normalise(evidence)
         return evidence
 
     def _take_out(self, key: Key, tastes: Tastes) -> None:

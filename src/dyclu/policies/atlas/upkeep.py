@@ -139,7 +139,7 @@ class Upkeep:
         if len(evidence) > 1 and self.inference.users.held(row) >= 2.0:
             known = evidence[1:]
             most = known.max()
-            new = evidence[0] - self.inference.population.stream[kernels.atlas.NEWNESS]
+            new = evidence[0] - self.inference.population.stream[kernels.ledger.NEWNESS]
             self.odds.append(float(most + np.log(np.exp(known - most).mean()) - new))
 
     def _learn_newness(self) -> None:
@@ -162,7 +162,7 @@ class Upkeep:
         population, (gram, moment, sums) = self.inference.population, self.inference.panel.held()
         some = (np.arange(min(len(sums), PAIRED)) + int(population.clock)) % len(sums)
         return population.count_tastes(
-            gram[some], moment[some], np.ascontiguousarray(sums[some, kernels.atlas.RATIO])
+            gram[some], moment[some], np.ascontiguousarray(sums[some, kernels.ledger.RATIO])
         )
 
     def _note_worth(self, row: int, evidence: FloatArray, misfits: FloatArray) -> None:
@@ -171,7 +171,7 @@ class Upkeep:
         The model's own log Z is that of expanded clicks; `misfits` says what they are worth there.
         """
         users, rows = self.inference.users, self.inference.tastes.rows
-        held = users.segment(row)[2][kernels.atlas.HELD]
+        held = users.segment(row)[2][kernels.ledger.HELD]
         for model, chance in zip(
             users.likely[row].astype(int).tolist(), users.chance[row].tolist(), strict=True
         ):
@@ -180,14 +180,14 @@ class Upkeep:
                 most = others.max()
                 elsewhere = most + np.log(np.exp(others - most).sum())
                 elsewhere -= misfits[rows == model][0]
-                gain = chance * float(elsewhere) - kernels.tastes.divided(chance)
+                gain = chance * float(elsewhere) - kernels.births.divided(chance)
                 self.worth[model] = self.worth.get(model, 0.0) + gain
                 self.held[model] = self.held.get(model, 0.0) + chance * float(held)
 
     def _dissolve(self) -> None:
         """Remove the model whose segments gain most by belonging elsewhere, if there is one."""
         tastes, best, worst = self.inference.tastes, 0.0, NONE
-        newness = float(self.inference.population.stream[kernels.atlas.NEWNESS])
+        newness = float(self.inference.population.stream[kernels.ledger.NEWNESS])
         for model, worth in self.worth.items():
             whole = tastes.count[model] <= 1.1 * self.held[model] + 1.0
             foreign = self.inference.sharing.holds(model)
@@ -235,7 +235,7 @@ class Upkeep:
         if row not in tastes.rows:
             return
         tastes.checked[row] = tastes.count[row]
-        partner, _ = kernels.tastes.best_partner(
+        partner, _ = kernels.births.best_partner(
             tastes.precision, tastes.shift, tastes.tally, tastes.rows, population.precision,
             population.shift, row, self._members(), self.inference.users.divisions(row), PRUDENCE,
         )  # fmt: skip
@@ -280,7 +280,7 @@ class Upkeep:
             return
         precision, shift = self._natural_forms(pool)
         label, gained = np.empty(len(pool), np.intp), np.empty(len(pool))
-        kernels.tastes.group(
+        kernels.births.group(
             precision, shift, population.precision, population.shift, self._evidence(NEW), label,
             gained,
         )  # fmt: skip
@@ -302,7 +302,7 @@ class Upkeep:
         rest = tastes.precision[model] - np.einsum("s,sij->ij", shares, precision)
         pull = tastes.shift[model] - shares @ shift
         stays = np.empty(len(members))
-        gain = kernels.tastes.split(
+        gain = kernels.births.split(
             precision, shift, shares, rest, pull, population.precision, population.shift,
             self._evidence(NEW), SWEEPS, stays,
         )  # fmt: skip
@@ -355,7 +355,7 @@ class Upkeep:
     def _natural_forms(self, rows: Ids) -> tuple[FloatArray, FloatArray]:
         """Return precision and shift of the segments of users in doubt."""
         sums = [self.inference.users.segment(int(row)) for row in rows]
-        scales = [own[kernels.atlas.SCALE] for _, _, own in sums]
+        scales = [own[kernels.ledger.SCALE] for _, _, own in sums]
         precision = np.array([s * gram for s, (gram, _, _) in zip(scales, sums, strict=True)])
         shift = np.array([s * moment for s, (_, moment, _) in zip(scales, sums, strict=True)])
         return precision, shift

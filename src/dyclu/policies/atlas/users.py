@@ -35,7 +35,7 @@ class Segments:
     Attributes
     ----------
     gram, moment, sums : arrays of shape (room, p, p), (room, p) and (room, 4)
-        ``Σ w zzᵀ``, ``Σ w zy``, and the columns named in `kernels.atlas`.
+        ``Σ w zzᵀ``, ``Σ w zy``, and the columns named in `kernels.ledger`.
     """
 
     def __init__(self, dim: int) -> None:
@@ -55,7 +55,7 @@ class Segments:
             row, self.rows = self.rows, self.rows + 1
             columns.make_room(self, self._columns, self.rows)
         columns.clear(self, self._columns, row)
-        self.sums[row, kernels.atlas.RATIO] = 1.0
+        self.sums[row, kernels.ledger.RATIO] = 1.0
         return row
 
     def give_back(self, row: int) -> None:
@@ -145,7 +145,7 @@ class Users:
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
-        self.ledger = columns.new(np.float64, kernels.atlas.WIDTH)
+        self.ledger = columns.new(np.float64, kernels.ledger.WIDTH)
         self._columns = columns.names(self)
         self._expose()
         self.row: dict[User, int] = {}
@@ -234,13 +234,13 @@ class Users:
 
     def convert(self, factor: float, constant: float, noise: float) -> None:
         """Turn levels ``m`` into ``factor · m + constant``; `noise` is the variance from now on."""
-        kernel, segments, d = kernels.atlas, self.segments, self.dim
-        scale = segments.sums[:, kernel.SCALE].copy()
+        column, segments, d = kernels.ledger, self.segments, self.dim
+        scale = segments.sums[:, column.SCALE].copy()
         precision, shift = converted(
             scale[:, None, None] * segments.gram, scale[:, None] * segments.moment, factor, constant
         )
         segments.gram, segments.moment = noise * precision, noise * shift
-        segments.sums[:, kernel.SCALE], segments.sums[:, kernel.RATIO] = 1.0 / noise, 1.0
+        segments.sums[:, column.SCALE], segments.sums[:, column.RATIO] = 1.0 / noise, 1.0
         for row in self.row.values():
             block = self.memory(row)[: int(self.length[row]), d:]
             block[:, memory.RESPONSE] = factor * block[:, memory.RESPONSE] + constant
@@ -285,10 +285,10 @@ class Users:
     def divide(self, row: int, model: int, new: int, part: float, room: int) -> None:
         """Move the rest of a user's belief in a model, but for `part` of it, to a new model."""
         belief = np.empty(room)
-        kernels.atlas.load_belief(self.ledger[row], belief)
+        kernels.ledger.load_belief(self.ledger[row], belief)
         belief[new] = (1.0 - part) * belief[model]
         belief[model] *= part
-        kernels.atlas.store_belief(self.ledger[row], np.arange(room), belief)
+        kernels.ledger.store_belief(self.ledger[row], np.arange(room), belief)
 
     def divisions(self, model: int) -> FloatArray:
         """Return, by row of the models, how much users in doubt are divided between it and `model`.
@@ -309,10 +309,10 @@ class Users:
         unit = int(self.unit[row])
         if unit == NONE:
             return float(self.length[row])
-        return float(self.segments.sums[unit, kernels.atlas.HELD])
+        return float(self.segments.sums[unit, kernels.ledger.HELD])
 
     def _expose(self) -> None:
-        columns.expose_parts(self, "ledger", kernels.atlas.ledger_parts())
+        columns.expose_parts(self, "ledger", kernels.ledger.ledger_parts())
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the complete state: what JSON can hold, and arrays."""

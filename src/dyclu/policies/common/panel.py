@@ -33,7 +33,7 @@ class Panel:
     Attributes
     ----------
     gram, moment, sums : arrays of shape (room, p, p), (room, p) and (room, 4)
-        ``Σ w zzᵀ``, ``Σ w zy``, and the columns named in `kernels.atlas`.
+        ``Σ w zzᵀ``, ``Σ w zy``, and the columns named in `kernels.ledger`.
     owner : int array of shape (room,)
         Row of the user; below `NONE` if the segment has ended.
     rows : int
@@ -62,9 +62,9 @@ class Panel:
                 return NONE, NONE
         self.rows = max(self.rows, seat + 1)
         columns.make_room(self, self._columns, self.rows)
-        left = int(self.owner[seat]) if self.sums[seat, kernels.atlas.RATIO] > 0.0 else NONE
+        left = int(self.owner[seat]) if self.sums[seat, kernels.ledger.RATIO] > 0.0 else NONE
         columns.clear(self, self._columns, seat)
-        self.owner[seat], self.sums[seat, kernels.atlas.RATIO] = user, 1.0
+        self.owner[seat], self.sums[seat, kernels.ledger.RATIO] = user, 1.0
         return seat, max(left, NONE)
 
     def empty(self, seat: int) -> None:
@@ -72,7 +72,7 @@ class Panel:
         if seat != NONE:
             self.gram[seat], self.moment[seat] = 0.0, 0.0
             self.sums[seat] = 0.0
-            self.sums[seat, kernels.atlas.RATIO] = 1.0
+            self.sums[seat, kernels.ledger.RATIO] = 1.0
 
     def end(self, seat: int) -> None:
         """Note that a segment has ended; it keeps its seat."""
@@ -91,7 +91,7 @@ class Panel:
 
     def held(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the sums of all segments that have rewards."""
-        rows = np.flatnonzero(self.sums[: self.rows, kernels.atlas.HELD] > 0.0)
+        rows = np.flatnonzero(self.sums[: self.rows, kernels.ledger.HELD] > 0.0)
         return self.gram[rows], self.moment[rows], self.sums[rows]
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -139,7 +139,7 @@ class Population:
     odds : (float, float)
         Factor and constant of the line that turned chances into log odds last.
     stream : array
-        What kernels must know (`kernels.atlas`): noise, hazard, strays and the rest.
+        What kernels must know (`kernels.ledger`): noise, hazard, strays and the rest.
     totals, contexts : arrays
         Sums over the stream, and the mean of ``zzᵀ``: see `kernels.atlas.record`.
     span : int
@@ -162,7 +162,7 @@ class Population:
         self.totals, self.contexts = np.zeros(6), np.zeros((p, p))
         self.first: list[tuple[float, float]] = []
         self.stream = np.zeros(9)
-        self.stream[kernels.atlas.NOISE] = 1.0
+        self.stream[kernels.ledger.NOISE] = 1.0
         self.changes, self.stride = 0.0, 2.0
         self.segments, self.span, self.clock, self.due = 0, LEAST_SPAN, 0, 1.0
         self._set_hazard()
@@ -170,7 +170,7 @@ class Population:
     @property
     def binary(self) -> bool:
         """Whether rewards follow the law of clicks."""
-        return bool(self.stream[kernels.atlas.BINARY] == 1.0)
+        return bool(self.stream[kernels.ledger.BINARY] == 1.0)
 
     def _looks_binary(self) -> bool:
         """Return whether rewards are told to be 0 or 1, or all have been, but for a few.
@@ -185,7 +185,7 @@ class Population:
     def record(self, x: FloatArray, y: float) -> None:
         """Count a reward and its context; tiny features are set to 0 in place."""
         self.clock += 1
-        self.stream[kernels.atlas.CLOCK] = self.clock
+        self.stream[kernels.ledger.CLOCK] = self.clock
         most_reward = most = 0.0
         early = self.totals[0] < SETTLED
         if early:
@@ -270,8 +270,8 @@ class Population:
 
     def begin(self) -> None:
         """Set the prior before the first reward is learnt; the reward is already recorded."""
-        self.stream[kernels.atlas.BINARY] = 1.0
-        self.stream[kernels.atlas.BINARY] = float(self._looks_binary())
+        self.stream[kernels.ledger.BINARY] = 1.0
+        self.stream[kernels.ledger.BINARY] = float(self._looks_binary())
         guess = self._guess()
         self.line_tastes, self.line_doubt = self._shifted(guess), self._shifted(guess / SIGNAL)
         self._set_noise(self.variance)
@@ -288,8 +288,8 @@ class Population:
         factor, constant = self.odds if self.binary else self._odds_line()
         if self.binary:
             factor, constant = 1.0 / factor, -constant / factor
-        self.stream[kernels.atlas.BINARY] = float(not self.binary)
-        self.stream[kernels.atlas.RATIO_PRIOR] = 0.0
+        self.stream[kernels.ledger.BINARY] = float(not self.binary)
+        self.stream[kernels.ledger.RATIO_PRIOR] = 0.0
         if not self.binary and self.totals[0] <= SETTLED:
             # A first reward of 0 or 1 says nothing of the scale of real ones.
             guess = self._guess()
@@ -316,8 +316,8 @@ class Population:
 
     def learn(self, grams: FloatArray, moments: FloatArray, sums: FloatArray) -> None:
         """Estimate prior and noise anew from the panel, one row per segment."""
-        kernel = kernels.atlas
-        columns = (sums[:, column] for column in (kernel.ENERGY, kernel.RATIO, kernel.HELD))
+        column = kernels.ledger
+        columns = (sums[:, at] for at in (column.ENERGY, column.RATIO, column.HELD))
         energies, ratios, held = (np.ascontiguousarray(column) for column in columns)
         self._rescale(grams, moments, energies, ratios, held)
         guess, p, n = self._guess(), self.dim + 1, len(sums)
@@ -337,7 +337,7 @@ class Population:
             (FIRST_NOISE_WEIGHT * self.line_noise + residual) / (FIRST_NOISE_WEIGHT + held.sum())
         )
         self.changes *= FADING
-        self.stream[kernel.FOLLOWED] *= FADING
+        self.stream[column.FOLLOWED] *= FADING
         self._set_prior()
 
     def _even(self, covariance: FloatArray) -> FloatArray:
@@ -397,8 +397,8 @@ class Population:
         The ratios' variance beyond chance gives the number of rewards that the prior of a user's
         ratio counts as.
         """
-        kernel = kernels.atlas
-        self.stream[kernel.RATIO_PRIOR] = 0.0
+        column = kernels.ledger
+        self.stream[column.RATIO_PRIOR] = 0.0
         enough = weights >= RATIO_REWARDS
         if self._told is not None or self.binary or enough.sum() < RATIO_USERS:
             return
@@ -410,8 +410,8 @@ class Population:
         beyond = (ratios / mean - 1.0) ** 2 - RATIO_KURTOSIS / weights
         spread = float((share * beyond).sum() / share.sum())
         if spread > 0.0:
-            self.stream[kernel.RATIO_PRIOR] = max(2.0 / spread, 4.0)
-            self.stream[kernel.RATIO_MEAN] = mean
+            self.stream[column.RATIO_PRIOR] = max(2.0 / spread, 4.0)
+            self.stream[column.RATIO_MEAN] = mean
 
     def learn_newness(
         self, odds: Sequence[float], known: int, joined: float, alone: float, tastes: float = 1.0
@@ -433,7 +433,7 @@ class Population:
             slope -= float((ratios / (1.0 + (1.0 - share) * ratios)).sum())
             low, high = (share, high) if slope > 0.0 else (low, share)
         newness = max(known * low / (1.0 - low), tastes - known, 1.0)
-        self.stream[kernels.atlas.NEWNESS] = math.log(newness)
+        self.stream[kernels.ledger.NEWNESS] = math.log(newness)
 
     def count_tastes(self, grams: FloatArray, moments: FloatArray, ratios: FloatArray) -> float:
         """Return about how many tastes there are, by how often two segments have the same one.
@@ -459,16 +459,16 @@ class Population:
 
     def _set_noise(self, variance: float) -> None:
         """Set the noise of rewards; that of clicks is part of their weights (`kernels.laws`)."""
-        kernel, all_rewards = kernels.atlas, self.variance
+        column, all_rewards = kernels.ledger, self.variance
         if self._told is not None:
             square = self.totals[2] / max(self.totals[0], 1.0) or 1.0
             variance = min(max(self._told, RESOLUTION * square), square / RESOLUTION)
         else:
             variance = max(variance, self._least_noise * all_rewards)
         self.line_noise = variance
-        self.stream[kernel.NOISE] = 1.0 if self.binary else variance
+        self.stream[column.NOISE] = 1.0 if self.binary else variance
         spread = STRAY_SPREAD * max(all_rewards, variance)
-        self.stream[kernel.STRAY] = math.log(STRAY_RATE) - 0.5 * math.log(2.0 * math.pi * spread)
+        self.stream[column.STRAY] = math.log(STRAY_RATE) - 0.5 * math.log(2.0 * math.pi * spread)
 
     @property
     def _least_noise(self) -> float:
@@ -503,9 +503,9 @@ class Population:
         self._set_hazard()
 
     def _set_hazard(self) -> None:
-        kernel = kernels.atlas
-        rewards = FIRST_HAZARD_WEIGHT + self.stream[kernel.FOLLOWED]
-        self.stream[kernel.HAZARD] = max((1.0 + self.changes) / rewards, LEAST_HAZARD)
+        column = kernels.ledger
+        rewards = FIRST_HAZARD_WEIGHT + self.stream[column.FOLLOWED]
+        self.stream[column.HAZARD] = max((1.0 + self.changes) / rewards, LEAST_HAZARD)
 
     @property
     def _nats(self) -> float:
@@ -521,7 +521,7 @@ class Population:
         """
         nats = self._nats
         most = min(MOST_SPAN, MOST_BYTES // (8 * (self.dim + kernels.memory.REMEMBERED)))
-        needed = SPAN_NATS * math.log(1.0 / self.stream[kernels.atlas.HAZARD])
+        needed = SPAN_NATS * math.log(1.0 / self.stream[kernels.ledger.HAZARD])
         self.span = max(LEAST_SPAN, min(most, math.ceil(needed / max(nats, 1e-3))))
 
     def dump(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:

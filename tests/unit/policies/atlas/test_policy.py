@@ -748,9 +748,9 @@ def test_users_seen_once_cost_less_than_two_kilobytes_each() -> None:
 
 
 def test_statuses_are_those_of_the_kernels() -> None:
-    from dyclu.kernels import atlas
+    from dyclu.kernels import ledger
 
-    assert (atlas.IN_DOUBT, atlas.LOCATED) == (IN_DOUBT, LOCATED)
+    assert (ledger.IN_DOUBT, ledger.LOCATED) == (IN_DOUBT, LOCATED)
 
 
 @pytest.mark.parametrize(("tastes", "warned"), [(4, False), (40, True)])

@@ -19,7 +19,7 @@ DIM = 3
 def remember(users: Users, row: int, y: float, span: int = 4) -> None:
     """Append a reward of weight 1 to a user's memory, whose context repeats the reward."""
     block = users.roomy_memory(row, span)
-    kernels.atlas.remember(users.ledger[row], block, np.full(DIM, y), y, y, 1.0, -1.0, 0.0)
+    kernels.ledger.remember(users.ledger[row], block, np.full(DIM, y), y, y, 1.0, -1.0, 0.0)
 
 
 def rewards(users: Users, row: int) -> list[float]:
@@ -71,7 +71,7 @@ def test_a_segment_that_is_not_stored_is_the_sum_of_the_memory(seed: int, count:
     X, y = rng.normal(size=(count, DIM)), rng.normal(size=count)
     for x, reward in zip(X, y.tolist(), strict=True):
         block = users.roomy_memory(row, 4)
-        kernels.atlas.remember(users.ledger[row], block, x, 9.0, reward, 0.5, 0.0, 0.0)
+        kernels.ledger.remember(users.ledger[row], block, x, 9.0, reward, 0.5, 0.0, 0.0)
     Z = np.column_stack((X, np.ones(count)))
     for _ in range(2):
         gram, moment, sums = users.segment(row)
@@ -101,7 +101,7 @@ def test_nothing_of_a_dismissed_user_is_left() -> None:
     _, arrays = users.dump()
     assert not any(array.any() for array in arrays.values())
     assert users.welcome("ben") == row
-    assert users.segment(row)[2][kernels.atlas.HELD] == 0.0
+    assert users.segment(row)[2][kernels.ledger.HELD] == 0.0
 
 
 def test_renaming_a_model_replaces_it_everywhere() -> None:

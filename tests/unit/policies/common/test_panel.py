@@ -11,7 +11,7 @@ from dyclu import kernels
 from dyclu.policies.common import panel as module
 from dyclu.policies.common.panel import NONE, Panel
 
-HELD, ENERGY, RATIO = kernels.atlas.HELD, kernels.atlas.ENERGY, kernels.atlas.RATIO
+HELD, ENERGY, RATIO = kernels.ledger.HELD, kernels.ledger.ENERGY, kernels.ledger.RATIO
 
 
 def add(panel: Panel, seat: int, x: float, y: float, weight: float) -> None:

@@ -235,20 +235,20 @@ def test_hazard_is_the_share_of_changes_with_one_in_250_before() -> None:
     population = Population(1, noise=None, rewards=None)
     population.record(np.ones(1), 1.0)
     population.begin()
-    assert population.stream[kernels.atlas.HAZARD] == pytest.approx(1.0 / FIRST_HAZARD_WEIGHT)
-    population.stream[kernels.atlas.FOLLOWED] = 750.0
+    assert population.stream[kernels.ledger.HAZARD] == pytest.approx(1.0 / FIRST_HAZARD_WEIGHT)
+    population.stream[kernels.ledger.FOLLOWED] = 750.0
     for _ in range(9):
         population.note_change(1.0)
-    assert population.stream[kernels.atlas.HAZARD] == pytest.approx(10.0 / 1000.0)
-    population.stream[kernels.atlas.FOLLOWED] = 1e9
+    assert population.stream[kernels.ledger.HAZARD] == pytest.approx(10.0 / 1000.0)
+    population.stream[kernels.ledger.FOLLOWED] = 1e9
     population.note_change(1.0)
-    assert population.stream[kernels.atlas.HAZARD] == module.LEAST_HAZARD
+    assert population.stream[kernels.ledger.HAZARD] == module.LEAST_HAZARD
 
 
 def test_span_is_short_where_one_reward_says_enough_and_long_where_it_does_not() -> None:
     population = Population(DIM, noise=None, rewards=None)
     population.contexts = np.eye(DIM + 1)
-    population.stream[kernels.atlas.HAZARD] = 1.0 / 250.0
+    population.stream[kernels.ledger.HAZARD] = 1.0 / 250.0
     spans = []
     for noise in (1e-4, 1.0, 30.0, 1e4):
         population.line_noise = noise
@@ -267,7 +267,7 @@ def test_noise_is_compared_between_users_only_where_it_differs() -> None:
     for scale, differs in ((np.ones(40), False), (np.repeat([1.0, 25.0], 20), True)):
         population = Population(1, noise=None, rewards="real")
         population.compare_users(scale * rng.chisquare(60, size=40), weights)
-        prior = float(population.stream[kernels.atlas.RATIO_PRIOR])
+        prior = float(population.stream[kernels.ledger.RATIO_PRIOR])
         # Without differences, the prior counts as far more rewards than anybody has.
         assert (0.0 < prior < 20.0) == differs
 
@@ -289,7 +289,7 @@ def test_what_is_dumped_is_filled_again() -> None:
 
 
 def newness(population: Population) -> float:
-    return math.exp(population.stream[kernels.atlas.NEWNESS])
+    return math.exp(population.stream[kernels.ledger.NEWNESS])
 
 
 @settings(max_examples=50)
