@@ -131,23 +131,18 @@ class Inference:
 
     def _seat_memory(self, row: int, first: int, sign: float) -> None:
         """Add the rewards of a user's memory to their segment on the panel, or take them out."""
-        users, panel, column, seat = (
-            self.users,
-            self.panel,
-            kernels.ledger,
-            int(self.users.seat[row]),
-        )
+        users, panel, seat = self.users, self.panel, int(self.users.seat[row])
         if seat == NONE:
             return
-        length, weight = (int(users.length[row]), -1 if self.population.binary else memory.WEIGHT)
+        length, weight = int(users.length[row]), -1 if self.population.binary else memory.WEIGHT
         gram, moment = np.zeros((self.dim + 1,) * 2), np.zeros(self.dim + 1)
         energy = kernels.atlas.sum_memory(
             users.memory(row), first, length, memory.REWARD, weight, gram, moment
         )
         panel.gram[seat] += sign * gram
         panel.moment[seat] += sign * moment
-        panel.sums[seat, column.HELD] += sign * (length - first)
-        panel.sums[seat, column.ENERGY] += sign * energy
+        panel.sums[seat, kernels.ledger.HELD] += sign * (length - first)
+        panel.sums[seat, kernels.ledger.ENERGY] += sign * energy
 
     def _is_due(self, row: int, least: int) -> bool:
         every = max(least, self.population.span // REVIEWS)

@@ -318,7 +318,7 @@ class Population:
         """Estimate prior and noise anew from the panel, one row per segment."""
         column = kernels.ledger
         columns = (sums[:, at] for at in (column.ENERGY, column.RATIO, column.HELD))
-        energies, ratios, held = (np.ascontiguousarray(column) for column in columns)
+        energies, ratios, held = (np.ascontiguousarray(one) for one in columns)
         self._rescale(grams, moments, energies, ratios, held)
         guess, p, n = self._guess(), self.dim + 1, len(sums)
         known_mean = guess / SIGNAL
