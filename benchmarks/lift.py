@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.tables import markdown
 from dyclu.evaluate import lift
 from dyclu.evaluate.sequences import _Group
-from dyclu.service.engine.lift import DAY, LiftSums, bucket_of
+from dyclu.service.engine.choosing.lift import DAY, LiftSums, bucket_of
 from dyclu.sim.reports.document import NOTHING, Table
 from dyclu.validation import FloatArray
 

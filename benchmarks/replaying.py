@@ -22,7 +22,7 @@ from benchmarks.judging import Record, tell, values
 from benchmarks.tables import markdown
 from dyclu.data import Log
 from dyclu.evaluate import Interval, replay
-from dyclu.evaluate.halves import SPLITS
+from dyclu.evaluate.replays.halves import SPLITS
 from dyclu.sim.reports.document import Table
 from dyclu.sim.runs.stream.contestants import contestant
 from dyclu.sim.worlds.wild import Wild

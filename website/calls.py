@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dyclu.service.http.openapi import REFUSALS, document
+from dyclu.service.http.views.openapi import REFUSALS, document
 from website.markdown import paragraphs, table
 
 LEAD = """\

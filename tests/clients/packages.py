@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from dyclu.service.http.openapi import document
+from dyclu.service.http.views.openapi import document
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "clients" / "typescript"

@@ -11,7 +11,7 @@ import pytest
 
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS
 from dyclu.service.engine.lines import encode
-from dyclu.service.http.views import Window
+from dyclu.service.http.views.window import Window
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import Arm, DecisionRequest, Observation, RewardRequest
 from dyclu.service.tenant.tenant import EXPIRE_EVERY, Tenant

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from dyclu.errors import OptionError
 from dyclu.evaluate import UserTotals, lift
 from dyclu.service.disk.snapshots import JOURNAL
-from dyclu.service.engine.choice import in_control
-from dyclu.service.engine.lift import BUCKETS, DAY, LiftSums, bucket_of
+from dyclu.service.engine.choosing.choice import in_control
+from dyclu.service.engine.choosing.lift import BUCKETS, DAY, LiftSums, bucket_of
 from dyclu.service.engine.lines import MICRO
-from dyclu.service.http.lifts import lift_view
+from dyclu.service.http.views.lifts import lift_view
 from dyclu.service.settings import TenantSettings, settings
 from tests.service.bench import ARMS, START, Bench, ask, bits
 from tests.service.engine.test_engine import refused

@@ -1,13 +1,13 @@
-"""`dyclu.service.engine.deadlines`: whatever a wall clock does, waits have their length."""
+"""`dyclu.service.engine.waiting.deadlines`: whatever a wall clock does, waits have their length."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dyclu.service.engine.deadlines import Deadlines
 from dyclu.service.engine.lines import MICRO
 from dyclu.service.engine.state import pending_table
+from dyclu.service.engine.waiting.deadlines import Deadlines
 
 WAIT = 60 * MICRO
 

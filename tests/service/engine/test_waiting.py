@@ -1,4 +1,4 @@
-"""`dyclu.service.engine.waiting`: as a dict would answer, in a few dozen bytes each."""
+"""`WaitingTable`: as a dict would answer, in a few dozen bytes each."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dyclu.service.engine import waiting
-from dyclu.service.engine.deadlines import Deadlines
 from dyclu.service.engine.lines import MICRO
 from dyclu.service.engine.state import pending_table
-from dyclu.service.engine.waiting import WaitingTable
+from dyclu.service.engine.waiting import table as waiting
+from dyclu.service.engine.waiting.deadlines import Deadlines
+from dyclu.service.engine.waiting.table import WaitingTable
 
 steps = st.lists(
     st.one_of(

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dyclu.service.http.budgets import Budget
+from dyclu.service.http.edge.budgets import Budget
 from dyclu.service.http.keys import digest, new_key
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Limits, Settings

@@ -16,7 +16,7 @@ import pytest
 
 from dyclu.service.http.calls import CALLS
 from dyclu.service.http.keys import digest, new_key
-from dyclu.service.http.openapi import REFUSALS
+from dyclu.service.http.views.openapi import REFUSALS
 from dyclu.service.settings import Limits, Settings, TenantSettings, as_setting
 from tests.service.running import running, told, wait_until
 

@@ -1,4 +1,4 @@
-"""`dyclu.service.http.edge`: no client keeps others out, or fills the memory, for long."""
+"""`dyclu.service.http.edge.server`: no client keeps others out, or fills the memory, for long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from dyclu.errors import OptionError
 from dyclu.service.http.app import create_app
-from dyclu.service.http.edge import ServerEnded, reserved
+from dyclu.service.http.edge.server import ServerEnded, reserved
 from dyclu.service.http.serve import run
 from tests.service.http.raw import (
     DECIDE,

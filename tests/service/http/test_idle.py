@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from dyclu.service.http.budgets import Budget
+from dyclu.service.http.edge.budgets import Budget
 from dyclu.service.settings import Limits
 from tests.service.running import running, told
 

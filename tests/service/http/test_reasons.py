@@ -10,7 +10,7 @@ import pytest
 
 from dyclu import Features
 from dyclu.policy import Model
-from dyclu.service.http.words import tastes_of
+from dyclu.service.http.views.words import tastes_of
 from tests.service.browser import browser
 from tests.service.running import ARMS, Running, running, told, wait_until
 

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from dyclu.service.http.openapi import document
+from dyclu.service.http.views.openapi import document
 from tests.service.running import Running, running, told
 
 schema = schemathesis.openapi.from_dict(document())

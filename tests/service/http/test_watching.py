@@ -18,9 +18,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 import dyclu
-from dyclu.service.http import metrics
 from dyclu.service.http.keys import digest, new_key
 from dyclu.service.http.log import QUIET, Refusals
+from dyclu.service.http.views import metrics
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import settings
 from tests.service.running import ARMS, Running, process, running, told, wait_until

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from dyclu import Atlas
 from dyclu.data import Features
 from dyclu.policy import Model
-from dyclu.service.http.words import Tastes, tastes_of
+from dyclu.service.http.views.words import Tastes, tastes_of
 
 SHOP = Features(
     arm={"genre": {"kind": "category", "values": ["jazz", "rock"], "other": False}},

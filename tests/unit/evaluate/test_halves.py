@@ -12,8 +12,8 @@ from dyclu import Decision, LinUCB
 from dyclu.data import Chunk, Log
 from dyclu.errors import OptionError
 from dyclu.evaluate import Interval, replay
-from dyclu.evaluate.halves import Halves
 from dyclu.evaluate.intervals import UNBOUNDED, Ratios
+from dyclu.evaluate.replays.halves import Halves
 from dyclu.validation import FloatArray
 
 

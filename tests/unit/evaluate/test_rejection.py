@@ -13,7 +13,7 @@ from dyclu import Decision, LinUCB, Uniform
 from dyclu.data import Log
 from dyclu.errors import OptionError
 from dyclu.evaluate import Interval, replay
-from dyclu.evaluate.rejection import _Run
+from dyclu.evaluate.replays.rejection import _Run
 from tests.unit.evaluate import tiny
 from tests.unit.evaluate.tiny import CHANCES, KINDS, LOGGED, Visit
 

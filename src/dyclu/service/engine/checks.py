@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from dyclu.service.engine.choice import CallersChoice
+from dyclu.service.engine.choosing.choice import CallersChoice
 from dyclu.service.engine.lines import (
     MICRO,
     ArrivalBody,

@@ -17,11 +17,11 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import UNSET
 
 from dyclu.service import schema
-from dyclu.service.engine import checks, settling
+from dyclu.service.engine import checks
 from dyclu.service.engine.checks import Given
+from dyclu.service.engine.choosing.deciding import Deciding
+from dyclu.service.engine.choosing.reasons import Reasons
 from dyclu.service.engine.clock import SteadyWallClock
-from dyclu.service.engine.deadlines import Deadlines
-from dyclu.service.engine.deciding import Deciding
 from dyclu.service.engine.in_flight import LinesInFlight, MustWait, decisions_changed_by
 from dyclu.service.engine.lines import (
     MICRO,
@@ -39,8 +39,9 @@ from dyclu.service.engine.lines import (
     Line,
     RewardBody,
 )
-from dyclu.service.engine.reasons import Reasons
 from dyclu.service.engine.state import State, open_slots
+from dyclu.service.engine.waiting import settling
+from dyclu.service.engine.waiting.deadlines import Deadlines
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import Combination, DecisionRequest, Observation
 from dyclu.service.settings import TenantSettings

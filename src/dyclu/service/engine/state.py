@@ -21,8 +21,8 @@ from dyclu.errors import DycluError
 from dyclu.policy import Outcome, Policy
 from dyclu.service.engine.absorbed import SHARD, Absorbed, decoded
 from dyclu.service.engine.activity import CHANGES, DECISIONS, REWARD_SUM, REWARDS, Ring
+from dyclu.service.engine.choosing.lift import NO_GROUP, LiftSums, bucket_of, group_number
 from dyclu.service.engine.inspect import announced
-from dyclu.service.engine.lift import NO_GROUP, LiftSums, bucket_of, group_number
 from dyclu.service.engine.lines import (
     MICRO,
     OTHERS,
@@ -38,7 +38,7 @@ from dyclu.service.engine.lines import (
     Line,
     RewardBody,
 )
-from dyclu.service.engine.waiting import WaitingTable
+from dyclu.service.engine.waiting.table import WaitingTable
 from dyclu.validation import FloatArray
 
 LOG = logging.getLogger("dyclu.service")

@@ -24,18 +24,18 @@ from dyclu.errors import DycluError, OptionError
 from dyclu.service import schema
 from dyclu.service.cluster.keeper import Keeper
 from dyclu.service.disk.locks import locked
-from dyclu.service.http import openapi
 from dyclu.service.http.answers import Answer, answered, encode, refused
-from dyclu.service.http.bodies import Body, BodyTimeout, Reader, checked_length
-from dyclu.service.http.budgets import BodyBytes, Budget
 from dyclu.service.http.calls import CALLS, Asked, Call
-from dyclu.service.http.clusters import begun, cluster_health, cluster_view, copies_folder
+from dyclu.service.http.edge.bodies import Body, BodyTimeout, Reader, checked_length
+from dyclu.service.http.edge.budgets import BodyBytes, Budget
 from dyclu.service.http.keys import Caller, Keyring
 from dyclu.service.http.log import QUIET, Refusals, log_request
-from dyclu.service.http.metrics import OPEN, PLAIN, Requests, Watched, exposition
 from dyclu.service.http.routing import Routed, Router
 from dyclu.service.http.traces import Traces
-from dyclu.service.http.views import Window
+from dyclu.service.http.views import openapi
+from dyclu.service.http.views.clusters import begun, cluster_health, cluster_view, copies_folder
+from dyclu.service.http.views.metrics import OPEN, PLAIN, Requests, Watched, exposition
+from dyclu.service.http.views.window import Window
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Settings, TenantSettings, needing_restart
 from dyclu.service.tenant.tenant import Tenant

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from dyclu.service import schema
 from dyclu.service.http.naming import as_vectors, checked_observations
-from dyclu.service.http.views import Window
+from dyclu.service.http.views.window import Window
 from dyclu.service.refusal import Refusal, over_limit
 from dyclu.service.tenant.tenant import Tenant
 

@@ -18,8 +18,8 @@ from msgspec import UNSET, UnsetType
 from dyclu.data import Features
 from dyclu.errors import DycluError
 from dyclu.service.engine.checks import check_reward, checked_features
-from dyclu.service.engine.reasons import TOP, Reasons, contributions
-from dyclu.service.http.bodies import invalid
+from dyclu.service.engine.choosing.reasons import TOP, Reasons, contributions
+from dyclu.service.http.edge.bodies import invalid
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import (
     Arm,

@@ -25,9 +25,9 @@ from dyclu.service.cluster.keeper import Keeper, not_here
 from dyclu.service.cluster.places import partition_of, told_by
 from dyclu.service.http.answers import Answer, answered, encode
 from dyclu.service.http.calls import Asked, Call, problem
-from dyclu.service.http.metrics import Requests
 from dyclu.service.http.naming import checked_observations
-from dyclu.service.http.views import Window
+from dyclu.service.http.views.metrics import Requests
+from dyclu.service.http.views.window import Window
 from dyclu.service.refusal import Refusal, over_limit
 from dyclu.service.settings import TenantSettings
 from dyclu.service.tenant.tenant import Tenant

@@ -16,7 +16,7 @@ import uvloop
 
 from dyclu.errors import DycluError
 from dyclu.service.http.app import Door, Service, create_app
-from dyclu.service.http.edge import listening
+from dyclu.service.http.edge.server import listening
 from dyclu.service.http.log import set_up
 from dyclu.service.settings import Settings, is_loopback
 

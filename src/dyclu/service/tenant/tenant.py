@@ -23,9 +23,9 @@ from dyclu.service.disk.snapshots import Snapshots
 from dyclu.service.disk.sqlite.writer import SqliteJournal
 from dyclu.service.engine.advice import missing_zeros
 from dyclu.service.engine.checks import Given, checked_arms
-from dyclu.service.engine.choice import ranking
+from dyclu.service.engine.choosing.choice import ranking
+from dyclu.service.engine.choosing.reasons import Reasons
 from dyclu.service.engine.engine import Engine, MustWait, Reply
-from dyclu.service.engine.reasons import Reasons
 from dyclu.service.engine.state import State
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Keep, TenantSettings

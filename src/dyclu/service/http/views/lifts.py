@@ -6,7 +6,7 @@ import math
 from datetime import UTC, datetime, timedelta
 
 from dyclu.evaluate import Lift
-from dyclu.service.engine.lift import LiftDay, LiftSums
+from dyclu.service.engine.choosing.lift import LiftDay, LiftSums
 from dyclu.service.engine.lines import MICRO, ComparisonBody
 from dyclu.service.schema import LiftDayView, LiftGroup, LiftView
 from dyclu.service.settings import TenantSettings

@@ -13,11 +13,11 @@ from itertools import repeat
 from msgspec import UNSET, UnsetType, structs
 
 from dyclu.policy import position_of
-from dyclu.service.engine import choice
-from dyclu.service.engine.choice import CallersChoice, Draw, Place, ranking
+from dyclu.service.engine.choosing import choice
+from dyclu.service.engine.choosing.choice import CallersChoice, Draw, Place, ranking
+from dyclu.service.engine.choosing.reasons import Reasons, explained
 from dyclu.service.engine.inspect import model_of
 from dyclu.service.engine.lines import DecisionBody, Group, SlotBody
-from dyclu.service.engine.reasons import Reasons, explained
 from dyclu.service.engine.state import State
 from dyclu.service.schema import DecisionRequest, FeatureWeight, Why
 from dyclu.service.settings import TenantSettings

@@ -27,7 +27,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dyclu.service.engine.lines import MICRO
-from dyclu.service.engine.waiting import WaitingTable
+from dyclu.service.engine.waiting.table import WaitingTable
 
 
 class Deadlines:

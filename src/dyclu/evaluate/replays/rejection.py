@@ -18,7 +18,6 @@ from dyclu.data import Chunk, Log
 from dyclu.errors import OptionError
 from dyclu.evaluate.gathering import Propensity, logging_policy
 from dyclu.evaluate.groups import GroupSums, UserGroups
-from dyclu.evaluate.halves import LEAST_SPLITS, SPLITS, Halves
 from dyclu.evaluate.intervals import (
     REPLICATES,
     Interval,
@@ -26,6 +25,7 @@ from dyclu.evaluate.intervals import (
     checked_replicates,
     of_weights,
 )
+from dyclu.evaluate.replays.halves import LEAST_SPLITS, SPLITS, Halves
 from dyclu.evaluate.results import Estimate, interval_text
 from dyclu.evaluate.verdict import LEAST_EFFECTIVE, LEAST_USERS, weight_problems
 from dyclu.policy import Policy

@@ -16,8 +16,8 @@ from dyclu.service.engine import inspect
 from dyclu.service.engine.advice import missing_zeros
 from dyclu.service.engine.lines import MICRO
 from dyclu.service.engine.state import CHANGES_KEPT, ChangeEntry, UserCounters
-from dyclu.service.http.lifts import lift_view
-from dyclu.service.http.words import Followers, common_taste, followers, tastes_of
+from dyclu.service.http.views.lifts import lift_view
+from dyclu.service.http.views.words import Followers, common_taste, followers, tastes_of
 from dyclu.service.refusal import Refusal
 from dyclu.service.schema import (
     Activity,

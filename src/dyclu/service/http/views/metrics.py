@@ -16,7 +16,7 @@ from typing import Literal
 from dyclu import __version__
 from dyclu.errors import FileError
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS
-from dyclu.service.http.budgets import Budget
+from dyclu.service.http.edge.budgets import Budget
 from dyclu.service.tenant.tenant import Tenant
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.types import Message, Receive
 
-from dyclu.service.http.budgets import BodyBytes
+from dyclu.service.http.edge.budgets import BodyBytes
 from dyclu.service.refusal import Refusal
 
 CHECK_EVERY = 0.25

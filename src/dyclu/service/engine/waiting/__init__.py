@@ -1,0 +1,1 @@
+"""Decisions without a reward yet: what is kept, for how long, and what becomes of them."""
