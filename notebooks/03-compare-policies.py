@@ -108,7 +108,7 @@ for i, name in enumerate(name for name in makers if name != "Uniform"):
     axes.bar(np.arange(len(means)) + i * width, means[name], width, label=name)
 axes.set_xticks(np.arange(len(means)) + 0.4 - width / 2, means.index)
 axes.set(ylabel="regret / regret of random choice")
-axes.legend(ncols=4)
+fig.legend(loc="outside upper center", ncols=4)
 plt.show()
 
 # %% [markdown]
