@@ -88,7 +88,9 @@ def test_dyclu_is_silent_if_the_noise_is_right() -> None:
 
 @pytest.mark.parametrize("name", ["dyclu", "dlinucb", "club", "sclub"])
 @pytest.mark.parametrize("row", ["row1", "row4", "row9"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
+)
 def test_no_policy_warns_in_the_worlds_of_the_paper(name: str, row: str, seed: int) -> None:
     setting = SETTINGS[row]
     periods = {"shortest": setting.shortest // 4, "longest": setting.longest // 4}
