@@ -54,12 +54,15 @@ def told(data: Path, **flags: Any) -> Settings:
 
 
 @contextmanager
-def running(given: Settings, *, ready: bool = True, **client: Any) -> Iterator[Running]:
+def running(
+    given: Settings, *, ready: bool = True, verify: Any = False, **client: Any
+) -> Iterator[Running]:
+    """A service in a thread; to `verify` needs certificates, which take longer than its start."""
     with in_thread(given) as (url, service):
         if ready:
             tenants = service.tenants.values()
             wait_until(lambda: not any(tenant.starting for tenant in tenants), seconds=STARTED)
-        with httpx.Client(base_url=url, timeout=10, **client) as http:
+        with httpx.Client(base_url=url, timeout=10, verify=verify, **client) as http:
             yield Running(url, http, service)
 
 
@@ -111,16 +114,19 @@ def process(
 
 
 def _await_start(child: subprocess.Popen[str], url: str) -> None:
-    def up() -> bool:
-        return child.poll() is not None or not _starting(url)
+    # One client: each reads all certificates anew, and would take the time of the start.
+    with httpx.Client(base_url=url, verify=False) as http:
 
-    wait_until(up, seconds=STARTED, told=lambda: readiness(url))
+        def up() -> bool:
+            return child.poll() is not None or not _starting(http)
+
+        wait_until(up, seconds=STARTED, told=lambda: readiness(url))
 
 
-def _starting(url: str) -> bool:
+def _starting(http: httpx.Client) -> bool:
     """Tell whether a service does not answer yet, or says that it is starting."""
     try:
-        return bool(httpx.get(f"{url}/readyz").json()["status"] == "starting")
+        return bool(http.get("/readyz").json()["status"] == "starting")
     except httpx.TransportError:
         return True
 
