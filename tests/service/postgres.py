@@ -128,11 +128,22 @@ class Postgres:
         self.process.wait()
 
 
+MEMORY = Path("/dev/shm")
+ROOM = 4 * 2**30
+"""A folder in memory, and how many bytes must be free there for the databases of all tests."""
+
+
+def folder_in_memory() -> Path | None:
+    """Return a folder in memory, None if there is none, or too little of it."""
+    usable = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
+    return MEMORY if usable and shutil.disk_usage(MEMORY).free > ROOM else None
+
+
 @contextmanager
-def postgres() -> Iterator[Postgres]:
+def postgres(*, inside: Path | None = None) -> Iterator[Postgres]:
     """Yield a server in a folder that is removed afterwards."""
     # Not below pytest's folders, which other users may not enter.
-    folder = Path(tempfile.mkdtemp(prefix="dyclu-pg-"))
+    folder = Path(tempfile.mkdtemp(prefix="dyclu-pg-", dir=inside))
     folder.chmod(0o755)
     try:
         made = Postgres(folder)

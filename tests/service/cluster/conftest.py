@@ -1,4 +1,8 @@
-"""One PostgreSQL for all tests of this room; each takes a database of its own."""
+"""One PostgreSQL for all tests of this room; each takes a database of its own.
+
+A new database is a thousand files. They are in memory, if there is room: processes and databases
+are killed here, and what they wrote outlives them on any file system.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.service.postgres import Postgres, postgres, programs
+from tests.service.postgres import Postgres, folder_in_memory, postgres, programs
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Postgres]:
     if programs() is None:
         pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
-    with postgres() as made:
+    with postgres(inside=folder_in_memory()) as made:
         yield made
 
 
