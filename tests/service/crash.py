@@ -228,6 +228,11 @@ class Ordeal:
             client.url = url
             client.up.set()
 
+    def _pause(self, seconds: float) -> None:
+        """Let each client wait so long between its requests."""
+        for client in self.clients:
+            client.pause = seconds
+
     def _hear(self, more: int) -> None:
         """Wait until the clients have had so many more answers; fail if none comes any more."""
         begun = heard = self._heard()
@@ -262,10 +267,13 @@ class Ordeal:
 
     def _live_and_tell(self) -> None:
         """Serve in this process until all decisions have ended; look at what serves, then stop."""
-        told = settings({}, environment={}, file=self.config)
+        # Each snapshot is made by a process of its own, and nobody is killed any more.
+        told = settings({"snapshot_every": 2.0}, environment={}, file=self.config)
         with running(told) as made:
             self._serve(made.url)
             self._hear(60)
+            # A base is made once lines are older than they are kept.
+            self._pause(0.2)
             for tenant in made.service.tenants.values():
                 # Not with the tenant's own reader: a read in this thread would hold back the
                 # transaction in which the service looks decisions up.
@@ -275,6 +283,7 @@ class Ordeal:
                         seconds=BASED,
                         told=partial(look_of, tenant),
                     )
+            self._pause(0.0)
             # Some users are in the base by now; they are erased from it.
             self._hear(300)
             for client in self.clients:

@@ -89,14 +89,14 @@ class Witness:
 
 
 class Client(threading.Thread):
-    """Asks until it is over; `up` says that there is a service at `url`."""
+    """Asks until it is over, with a `pause` between; `up` says that a service is at `url`."""
 
     def __init__(self, number: int, key: str, witness: Witness) -> None:
         super().__init__(daemon=True)
         self.rng = random.Random(number)
         self.name, self.witness = f"c{number}", witness
         self.headers = {"Authorization": f"Bearer {key}"}
-        self.url = ""
+        self.url, self.pause = "", 0.0
         self.up = threading.Event()
         self.over = threading.Event()
         self.gone = threading.Event()
@@ -114,7 +114,7 @@ class Client(threading.Thread):
         with httpx.Client(timeout=5, headers=self.headers) as http:
             self.http = http
             try:
-                while not self.over.is_set():
+                while not self.over.wait(self.pause):
                     self.step()
             except Exception as error:
                 self.witness.wrong.append(f"{self.name} gave up: {error!r}")
