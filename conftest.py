@@ -3,8 +3,8 @@
 Examples in docstrings and documents may write files: each runs in a folder of its own. Properties
 have no deadline: the first call of a kernel compiles it.
 
-A process that runs tests holds a million objects of the modules that it imported. Each full garbage
-collection, and there are hundreds, would look at all of them again: a fifth of the CPU time.
+A process that runs tests holds about a million objects of the modules that it imported. Each full
+garbage collection would look at all of them again: half of the CPU time of the benchmarks' tests.
 """
 
 from __future__ import annotations
