@@ -62,7 +62,7 @@ def running(
         if ready:
             tenants = service.tenants.values()
             wait_until(lambda: not any(tenant.starting for tenant in tenants), seconds=STARTED)
-        with httpx.Client(base_url=url, timeout=10, verify=verify, **client) as http:
+        with httpx.Client(base_url=url, timeout=PATIENCE, verify=verify, **client) as http:
             yield Running(url, http, service)
 
 
