@@ -10,22 +10,25 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dyclu.data import Features
-from dyclu.service.disk.journal import ErasedLines, Journal, StoreError
+from dyclu.service.disk.journal import ErasedLines, InThread, Journal, StoreError
 from dyclu.service.disk.named import noted_features
 from dyclu.service.disk.postgres import copies, shared
-from dyclu.service.disk.postgres.appends import COLUMNS, VALUES
+from dyclu.service.disk.postgres.appends import COLUMNS, VALUES, Written
 from dyclu.service.disk.postgres.database import Claim, Database, OwnershipLost
 from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.disk.sqlite.tables import FORMAT
 from dyclu.service.disk.sqlite.writer import ERASURES_KEPT, SqliteJournal
 from dyclu.service.engine.lines import OTHERS
+
+FEW = 50
+"""Lines that are copied by the event loop; more would delay requests for too long."""
 
 PROBE = 131_072
 """Bytes that are written to find out whether the database takes anything."""
@@ -113,16 +116,34 @@ class PostgresJournal(Journal):
         if not lines:
             return set()
         by_number = {_number(line): line for line in lines}
-        first = min(by_number)
-        held, used, numbers = self._database.appends.append(self.claim, lines, first)
-        if not held:
+        written = self._database.appends.append(self.claim, lines, min(by_number))
+        return self._copied(by_number, written)
+
+    async def append_soon(self, lines: Sequence[bytes], in_thread: InThread) -> set[int]:
+        """Write them together with lines of other partitions; copy them here if they are few.
+
+        A few lines are copied sooner than a thread gets its turn, and nothing waits for the disk:
+        the copy is not synced.
+        """
+        by_number = {_number(line): line for line in lines}
+        written = await self._database.appends.append_soon(self.claim, lines, min(by_number))
+        if written is None:
+            # The claim is void, or another transaction has locked the row: only we wait for it.
+            return set(await in_thread(partial(self.append, lines)))
+        if len(lines) > FEW:
+            return set(await in_thread(partial(self._copied, by_number, written)))
+        return self._copied(by_number, written)
+
+    def _copied(self, by_number: Mapping[int, bytes], written: Written) -> set[int]:
+        """Copy what the database has taken; return the numbers of what it left out."""
+        if not written.held:
             raise OwnershipLost(self.claim)
-        if used:
+        if written.used:
             self._in_doubt = True
             raise StoreError(
-                f"the database has line {first} or a later one already; it is copied again"
+                f"the database has line {min(by_number)} or a later one already; it is copied again"
             )
-        kept = set(numbers)
+        kept = set(written.numbers)
         self._written = max(self._written, *kept, 0)
         # If the copy cannot take them, `reopen` finds them in the database.
         if self._copy.append([line for seq, line in by_number.items() if seq in kept]):
