@@ -64,6 +64,7 @@ class TenantFiles:
         *,
         features: Features | None = None,
         opens: OpenJournal = SqliteJournal.open,
+        beside: asyncio.Semaphore | None = None,
     ) -> None:
         self.name, self.folder, self.spec = name, folder, spec
         make_folder(folder)
@@ -80,6 +81,7 @@ class TenantFiles:
             raise
         self.saved = 0
         self.turn, self.basing = asyncio.Lock(), asyncio.Lock()
+        self._beside = beside or asyncio.Semaphore()
 
     def another_reader(self) -> closing[JournalReader]:
         """Return a reader for another thread, which is closed at the end of a `with`."""
@@ -144,7 +146,15 @@ class TenantFiles:
         yield from self.journal.sharing(self.folder / SNAPSHOTS)
 
     async def run_process(self, *more: str) -> int:
-        """Run a process that makes a snapshot, or a base; return its exit status."""
+        """Run a process that makes a snapshot, or a base; return its exit status.
+
+        Tenants that share a semaphore take turns: each process takes a second of CPU time, and the
+        memory of a whole service.
+        """
+        async with self._beside:
+            return await self._run_process(*more)
+
+    async def _run_process(self, *more: str) -> int:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

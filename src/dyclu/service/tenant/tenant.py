@@ -80,12 +80,13 @@ class Tenant:
         opens: OpenJournal = SqliteJournal.open,
         new_id: Callable[[int], str] = new_id,
         shard: Shard | None = None,
+        beside: asyncio.Semaphore | None = None,
     ) -> None:
         self.name, self.rules, self.folder = name, rules, folder
         self._opens, self._new_id = opens, new_id
         self.clock, self._steady = clock, steady
         self.stopped: str | None = None
-        self._shard = shard
+        self._shard, self._beside = shard, beside
         self.sharing: Sharing | None = None
         self._opened = self._computed = self._serves = False
         self._starting: asyncio.Task[None] | None = None
@@ -99,7 +100,7 @@ class Tenant:
         """Open the journal; raises if it cannot be used. Nothing is read from it yet."""
         self.files = TenantFiles(
             self.name, self.folder, self.rules.spec(),
-            features=self.rules.features, opens=self._opens,
+            features=self.rules.features, opens=self._opens, beside=self._beside,
         )  # fmt: skip
         self._start = Start(self.files)
         self._opened = True
