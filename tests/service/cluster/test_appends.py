@@ -127,6 +127,28 @@ def test_what_comes_while_a_statement_is_under_way_is_written_by_the_next_one(
     assert len(stored(store)) == PARTITIONS
 
 
+def test_what_comes_shortly_after_a_statement_waits_and_is_written_by_one(
+    store: str,
+    claims: list[Claim],
+    made: Appends,
+    counted: Counted,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(appends, "APART", 0.3)
+
+    async def all() -> None:
+        await made.append_soon(claims[0], [event(1, "e0")], 1)
+        others = []
+        for claim, line in first_lines(claims[1:]):
+            others.append(made.append_soon(claim, [line], 1))
+            await asyncio.sleep(0.005)
+        await asyncio.gather(*others)
+
+    asyncio.run(all())
+    assert counted.statements == 2
+    assert len(stored(store)) == PARTITIONS
+
+
 def test_lines_beyond_the_limit_are_written_by_the_next_statement(
     claims: list[Claim], made: Appends, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:

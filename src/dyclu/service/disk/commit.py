@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -199,6 +200,8 @@ class Committer:
             LOG.error("stopped with a disk that takes nothing; nothing acknowledged is lost")
         if self._healing is not None:
             self._healing.cancel()
+        with suppress(sqlite3.Error):
+            self._journal.flush()
         await self._loop.run_in_executor(None, self._thread.shutdown)
 
     def _kick(self) -> None:
@@ -225,6 +228,7 @@ class Committer:
 
     async def _written(self, batch: _Batch) -> Any:
         if batch.job is not None:
+            self._journal.flush()
             return await self._in_thread(batch.job)
         lines = [encode(line) for line in batch.lines]
         batch.left_out = await self._journal.append_soon(lines, self._in_thread)
@@ -266,6 +270,8 @@ class Committer:
         self._waiting.clear()
         self._queued = 0
         self._engine.failed()
+        with suppress(sqlite3.Error):
+            self._journal.flush()
         for one in lost:
             one.give_up(unavailable(self.trouble))
         self._healing = self._loop.create_task(self._heal())

@@ -13,7 +13,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dyclu.service.disk.sqlite.reader import JournalReader
 
 Row = tuple[int, int, str, str | None, str | None, int | None, str]
 """Number, time, kind, id, user, number of the decision, and body of a line."""
@@ -86,6 +89,17 @@ class Journal(ABC):
     Its methods raise `StoreError` or `sqlite3.Error` if nothing can be written. Then, whether the
     last write was made is known only after `reopen`.
     """
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Write what waits to be written to the file that is read; from the event loop.
+
+        It is called before a thread works on the journal; raises `sqlite3.Error`.
+        """
+
+    @abstractmethod
+    def reader(self) -> JournalReader:
+        """Return a connection for reading, for the event loop."""
 
     @property
     @abstractmethod

@@ -74,7 +74,7 @@ class TenantFiles:
         self._unlock = locked(folder, of=folder)
         try:
             self.journal = opens(folder / JOURNAL, dim=spec.dim, features=features)
-            self.reader = JournalReader(folder / JOURNAL)
+            self.reader = self.journal.reader()
             self.snapshots = Snapshots(folder / SNAPSHOTS, spec, self.reader.facts().id)
         except BaseException:
             self._unlock()
@@ -152,6 +152,8 @@ class TenantFiles:
         memory of a whole service.
         """
         async with self._beside:
+            # It reads the file.
+            self.journal.flush()
             return await self._run_process(*more)
 
     async def _run_process(self, *more: str) -> int:

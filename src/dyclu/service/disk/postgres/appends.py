@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 MOST = 4_000_000
 """Bytes of lines that are written together, unless those of one partition are more."""
 
+APART = 0.008
+"""Seconds between the beginnings of two statements, at least. A statement costs much more CPU time,
+here and in the database, than a line in it: so more lines share one."""
+
 COLUMNS = '(tenant, partition, seq, at, kind, ref, "user", of, slot, body)'
 
 VALUES = (
@@ -109,6 +113,7 @@ class Appends:
         self._thread = ThreadPoolExecutor(1, "dyclu-appends")
         self._waiting: deque[_Wanted] = deque()
         self._busy = False
+        self._began = 0.0
 
     def append(self, claim: Claim, lines: Sequence[bytes], first: int) -> Written:
         """Append encoded lines, the lowest number of which is `first`; by themselves.
@@ -133,17 +138,22 @@ class Appends:
         if not self._busy:
             self._busy = True
             # Not at once: what others submit in the same turn of the loop is written with it.
-            loop.call_soon(self._begin)
+            loop.call_soon(self._begin_apart)
         return waiter
 
     def close(self) -> None:
         """End the thread; nothing may be waiting."""
         self._thread.shutdown()
 
+    def _begin_apart(self) -> None:
+        """Write what waits, but not sooner after the last statement than `APART`."""
+        asyncio.get_running_loop().call_at(self._began + APART, self._begin)
+
     def _begin(self) -> None:
         """Write all that wait, or as many as fit."""
         group = self._next_group()
         loop = asyncio.get_running_loop()
+        self._began = loop.time()
         work = loop.run_in_executor(self._thread, self._write, group, _WITHOUT_WAITING)
         work.add_done_callback(partial(self._done, group))
 
@@ -160,7 +170,7 @@ class Appends:
         """Tell everybody in a group what became of their lines, and write the next ones."""
         self._busy = bool(self._waiting)
         if self._busy:
-            self._begin()
+            self._begin_apart()
         error = work.exception()
         found = [None] * len(group) if error is not None else work.result()
         for one, written in zip(group, found, strict=True):
