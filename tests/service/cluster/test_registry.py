@@ -484,3 +484,12 @@ def test_contributions_that_replace_each_other_within_seconds_are_absorbed_once(
         tenant(a, 1).sharing._absorb_at = 0.0  # type: ignore[union-attr]
         wait_until(lambda: knows_all(a, store), seconds=PATIENCE)
         assert len(lines(store, 1)) == 1
+
+
+def test_shards_erase_what_is_outdated_at_different_times_within_a_day() -> None:
+    waits = [sharing.outdated_after(sharing.name_of(n, "atlas")) for n in range(64)]
+    assert min(waits) >= 0.9 * sharing.OUTDATED
+    assert max(waits) <= sharing.OUTDATED
+    # A replay of each in turn: minutes apart on average, and never all in one minute.
+    minutes = [int(wait // 60) for wait in waits]
+    assert max(map(minutes.count, minutes)) <= 4
