@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,12 +33,6 @@ from tests.service.running import Running, wait_until
 TASTES = np.array([[1.0, -0.6], [-0.4, 1.0]])
 ATLAS: dict[str, Any] = {"policy": "atlas", "options": {"noise": 0.1}}
 LINUCB: dict[str, Any] = {"policy": "linucb", "options": {"alpha": 0.5, "shared": True}}
-
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let shards absorb whenever they look, so that the tests wait for nothing."""
-    monkeypatch.setattr(sharing, "ABSORB_EVERY", 0.0)
 
 
 def users(partition: int, count: int, of: int = 2) -> list[str]:
@@ -464,26 +457,6 @@ def test_no_user_can_have_the_name_that_stands_for_other_shards(store: str, tmp_
             path = f"/v1/users/{OTHERS}?partition={number}"
             assert a.http.delete(path).status_code in (404, 422)
         assert lines(store, 1) == absorbed
-
-
-def test_contributions_that_replace_each_other_within_seconds_are_absorbed_once(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sharing, "ABSORB_EVERY", 300.0)
-    monkeypatch.setattr(sharing, "THRESHOLD", 0.1)
-    with member(store, tmp_path, partitions=2, **LINUCB) as a:
-        # The first look is over; the next one is five minutes later.
-        wait_until(lambda: tenant(a, 1).sharing._absorb_at > 0.0, seconds=PATIENCE)  # type: ignore[union-attr]
-        for seed in range(3):
-            learn(a, users(0, 1)[0], 40, seed=seed)
-            wait_until(lambda: table(store), seconds=PATIENCE)
-            time.sleep(0.5)
-        published = tenant(a, 0).sharing.published  # type: ignore[union-attr]
-        assert published > 1
-        assert lines(store, 1) == []
-        tenant(a, 1).sharing._absorb_at = 0.0  # type: ignore[union-attr]
-        wait_until(lambda: knows_all(a, store), seconds=PATIENCE)
-        assert len(lines(store, 1)) == 1
 
 
 def test_shards_erase_what_is_outdated_at_different_times_within_a_day() -> None:

@@ -218,9 +218,33 @@ def test_partitions_take_turns_with_the_processes_that_make_their_snapshots(
 
     monkeypatch.setattr(TenantFiles, "_run_process", runs)
     monkeypatch.setattr(saving, "WORTH_A_SNAPSHOT", 0)
+    monkeypatch.setattr(saving, "FEW_USERS", -1)
     with member(store, tmp_path, partitions=4, snapshot_every=0.2):
         wait_until(lambda: len(made) == 4, seconds=PATIENCE)
     assert most == [1]
+
+
+def test_a_small_partition_is_saved_after_some_lines_without_a_process(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def runs(files: TenantFiles, *more: str) -> int:
+        raise AssertionError("no process is needed")
+
+    monkeypatch.setattr(TenantFiles, "_run_process", runs)
+    monkeypatch.setattr(saving, "LOOK", 0.05)
+    monkeypatch.setattr(saving, "LINES", 120)
+    with member(store, tmp_path, partitions=1, name="a") as a, psycopg.connect(store) as tables:
+        tables.autocommit = True
+
+        def shared() -> list[str]:
+            rows = tables.execute("SELECT value FROM dyclu.fact WHERE name = 'snapshot'")
+            return [name for (name,) in rows.fetchall()]
+
+        for _ in range(60):
+            a.reward(insist(a.decide).json()["decision_id"], 1.0)
+        wait_until(shared, seconds=PATIENCE)
+        line = int(shared()[0].partition("-")[2])
+        assert 120 <= line <= tables.execute("SELECT max(seq) FROM dyclu.journal").fetchone()[0]  # type: ignore[index]
 
 
 def test_the_interpreter_is_arranged_for_serving_when_the_first_partitions_serve(

@@ -289,6 +289,7 @@ class Keeper:
             new_id=lambda at: with_partition(new_id(at), claim.partition),
             shard=PartitionShard(self.registry, self._database, claim, rules.policy),
             beside=self._beside,
+            saves_here=True,
         )
         one = self.serving[claim.tenant, claim.partition] = Serving(claim, tenant)
         return one

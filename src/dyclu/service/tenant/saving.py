@@ -1,9 +1,10 @@
-"""`Saving`: take snapshots now and then, in a process of low priority."""
+"""`Saving`: take snapshots now and then, in a process of low priority, or here if it is quick."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 
 from dyclu.service.disk.commit import Committer
@@ -14,9 +15,17 @@ from dyclu.service.tenant.rebuild import WORTH_A_SNAPSHOT, Rebuild
 
 LOG = logging.getLogger("dyclu.service")
 
+FEW_USERS, QUICK = 1_000, 0.1
+"""Users up to which a partition writes its snapshot itself, unless the last one took so many
+seconds. A process needs a second of CPU time, and replays what was learnt here already."""
+
+LINES, LOOK = 1_000, 1.0
+"""Lines after which it does so before a snapshot is due, and seconds between two looks: what was
+not saved must be replayed by a take-over."""
+
 
 class Saving:
-    """Takes snapshots of a tenant that serves, every `every` seconds."""
+    """Takes snapshots of a tenant that serves, every `every` seconds; if small, perhaps `here`."""
 
     def __init__(
         self,
@@ -27,21 +36,44 @@ class Saving:
         rebuild: Rebuild,
         *,
         every: float,
+        here: bool,
     ) -> None:
         self._files, self._engine, self._committer = files, engine, committer
         self._erasures = erasures
-        self._rebuild, self._every = rebuild, every
+        self._rebuild, self._every, self._here = rebuild, every, here
 
     async def run(self) -> None:
         """Wait until a snapshot is due, or a rebuild is done, which removed all others; take it."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._every):
-                await self._rebuild.done.wait()
+        end = time.monotonic() + self._every
+        while (left := end - time.monotonic()) > 0 and not (self._small and self._new >= LINES):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, LOOK if self._here else left)):
+                    await self._rebuild.done.wait()
+                    break
         self._rebuild.done.clear()
         async with self._files.turn:
-            new = self._engine.state.total.seq - self._files.saved
-            if new >= WORTH_A_SNAPSHOT and not self._rebuild.needed:
-                await self.take()
+            if self._new < WORTH_A_SNAPSHOT or self._rebuild.needed:
+                return
+            await (self._take_here() if self._small else self.take())
+
+    @property
+    def _new(self) -> int:
+        """Lines that are in no snapshot."""
+        return self._engine.state.total.seq - self._files.saved
+
+    @property
+    def _small(self) -> bool:
+        return self._here and len(self._engine.state.users) <= FEW_USERS
+
+    async def _take_here(self) -> None:
+        """Write a snapshot of the present state, and share it."""
+        began = time.monotonic()
+        # A snapshot must not be ahead of the file that is read.
+        self._files.journal.flush()
+        before = self._files.saved
+        self.save()
+        self._here = time.monotonic() - began < QUICK and self._files.saved != before
+        await carry_out(self._files.sharing(), self._committer)
 
     async def take(self) -> None:
         """Start a process that makes a snapshot from the last one and the journal."""

@@ -34,10 +34,6 @@ LOG = logging.getLogger("dyclu.service")
 TICK = 0.25
 """Seconds between two looks at what others have published, and at what was learnt here."""
 
-ABSORB_EVERY = 2.0
-"""Seconds between two times at which a shard absorbs. While much is learnt, one contribution
-replaces another within seconds, and each that is absorbed is a line of several kilobytes."""
-
 EVERY = 4
 """Rewards after which the policy is asked whether it has news."""
 
@@ -152,7 +148,7 @@ class Sharing:
         self._seen, self._asked = 0, -1
         self._said: Registry | None = None
         self._said_built = 0
-        self._retry_at = self._absorb_at = 0.0
+        self._retry_at = 0.0
         self._epoch = self._people = -1
         self.absorbed = self.published = 0
         self.trouble: str | None = None
@@ -164,8 +160,7 @@ class Sharing:
             return
         try:
             await self._purge()
-            if self._shares and time.monotonic() >= self._absorb_at:
-                self._absorb_at = time.monotonic() + ABSORB_EVERY
+            if self._shares:
                 await self._absorb()
         except (Refusal, MustWait):
             # Too much waits for the disk, or an erasure is under way: later.

@@ -81,12 +81,13 @@ class Tenant:
         new_id: Callable[[int], str] = new_id,
         shard: Shard | None = None,
         beside: asyncio.Semaphore | None = None,
+        saves_here: bool = False,
     ) -> None:
         self.name, self.rules, self.folder = name, rules, folder
         self._opens, self._new_id = opens, new_id
         self.clock, self._steady = clock, steady
         self.stopped: str | None = None
-        self._shard, self._beside = shard, beside
+        self._shard, self._beside, self._saves_here = shard, beside, saves_here
         self.sharing: Sharing | None = None
         self._opened = self._computed = self._serves = False
         self._starting: asyncio.Task[None] | None = None
@@ -174,8 +175,9 @@ class Tenant:
             keep=Keep.parsed(self.rules.keep), archived=self.rules.archive,
         )  # fmt: skip
         self.saving = Saving(
-            files, engine, self.committer, self.erasures, self.rebuild, every=snapshot_every
-        )
+            files, engine, self.committer, self.erasures, self.rebuild,
+            every=snapshot_every, here=self._saves_here,
+        )  # fmt: skip
         if self._shard is not None:
             self.sharing = Sharing(
                 self._shard, files, engine, self.committer, self.erasures, self.rebuild,
