@@ -52,6 +52,8 @@ class TenantFiles:
         Line of the latest snapshot that may be used, 0 if there is none.
     turn : asyncio.Lock
         Held by a rebuild, a snapshot or a retirement, so that only one of them runs at a time.
+    beside : asyncio.Semaphore
+        Held while a snapshot or a base is made; tenants of a process may share it.
     basing : asyncio.Lock
         Held while base or archive are read or changed, also by erasures.
     """
@@ -81,7 +83,7 @@ class TenantFiles:
             raise
         self.saved = 0
         self.turn, self.basing = asyncio.Lock(), asyncio.Lock()
-        self._beside = beside or asyncio.Semaphore()
+        self.beside = beside or asyncio.Semaphore()
 
     def another_reader(self) -> closing[JournalReader]:
         """Return a reader for another thread, which is closed at the end of a `with`."""
@@ -151,7 +153,7 @@ class TenantFiles:
         Tenants that share a semaphore take turns: each process takes a second of CPU time, and the
         memory of a whole service.
         """
-        async with self._beside:
+        async with self.beside:
             # It reads the file.
             self.journal.flush()
             return await self._run_process(*more)

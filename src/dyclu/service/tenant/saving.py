@@ -15,9 +15,12 @@ from dyclu.service.tenant.rebuild import WORTH_A_SNAPSHOT, Rebuild
 
 LOG = logging.getLogger("dyclu.service")
 
-FEW_USERS, QUICK = 1_000, 0.1
+FEW_USERS, QUICK = 1_000, 0.5
 """Users up to which a partition writes its snapshot itself, unless the last one took so many
 seconds. A process needs a second of CPU time, and replays what was learnt here already."""
+
+REST = 5
+"""So many times as long as a snapshot took, no other partition of the process writes one."""
 
 LINES, LOOK = 1_000, 1.0
 """Lines after which it does so before a snapshot is due, and seconds between two looks: what was
@@ -44,17 +47,26 @@ class Saving:
 
     async def run(self) -> None:
         """Wait until a snapshot is due, or a rebuild is done, which removed all others; take it."""
-        end = time.monotonic() + self._every
-        while (left := end - time.monotonic()) > 0 and not (self._small and self._new >= LINES):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(left, LOOK if self._here else left)):
-                    await self._rebuild.done.wait()
-                    break
+        await self._wait()
         self._rebuild.done.clear()
         async with self._files.turn:
-            if self._new < WORTH_A_SNAPSHOT or self._rebuild.needed:
+            if self._new >= WORTH_A_SNAPSHOT and self._may:
+                await (self._take_here() if self._small else self.take())
+
+    async def _wait(self) -> None:
+        """Wait for a rebuild, or until so many seconds have passed or many lines have come."""
+        end = time.monotonic() + self._every
+        while (left := end - time.monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, LOOK) if self._here else left):
+                    await self._rebuild.done.wait()
+                    return
+            if self._small and self._new >= LINES and self._may:
                 return
-            await (self._take_here() if self._small else self.take())
+
+    @property
+    def _may(self) -> bool:
+        return not self._rebuild.needed and self._committer.trouble is None
 
     @property
     def _new(self) -> int:
@@ -66,14 +78,18 @@ class Saving:
         return self._here and len(self._engine.state.users) <= FEW_USERS
 
     async def _take_here(self) -> None:
-        """Write a snapshot of the present state, and share it."""
-        began = time.monotonic()
-        # A snapshot must not be ahead of the file that is read.
-        self._files.journal.flush()
-        before = self._files.saved
-        self.save()
-        self._here = time.monotonic() - began < QUICK and self._files.saved != before
-        await carry_out(self._files.sharing(), self._committer)
+        """Write a snapshot of the present state, in the committer's thread, and share it.
+
+        No line is applied while a job of the committer runs, so the state stands still; decisions
+        only read it. All partitions have as many new lines at the same time: they take turns.
+        """
+        async with self._files.beside:
+            began, before = time.monotonic(), self._files.saved
+            await self._committer.do(self.save)
+            took = time.monotonic() - began
+            self._here = took < QUICK and self._files.saved != before
+            await carry_out(self._files.sharing(), self._committer)
+            await asyncio.sleep(min(REST * took, LOOK))
 
     async def take(self) -> None:
         """Start a process that makes a snapshot from the last one and the journal."""
