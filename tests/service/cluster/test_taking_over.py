@@ -19,6 +19,7 @@ from dyclu.service.cluster.leases import Overview, Process
 from dyclu.service.disk.postgres import copies
 from dyclu.service.disk.postgres.journal import PostgresJournal
 from dyclu.service.tenant import saving
+from dyclu.service.tenant.erasures import Erasures
 from dyclu.service.tenant.files import TenantFiles
 from dyclu.service.tenant.tenant import Tenant
 from tests.service.cluster.test_cluster import PATIENCE, insist, member, partitions
@@ -240,8 +241,13 @@ def test_a_small_partition_is_saved_after_some_lines_without_a_process(
             rows = tables.execute("SELECT value FROM dyclu.fact WHERE name = 'snapshot'")
             return [name for (name,) in rows.fetchall()]
 
-        for _ in range(60):
-            a.reward(insist(a.decide).json()["decision_id"], 1.0)
+        with monkeypatch.context() as erasing:
+            # An erasure changes the state while it is written.
+            erasing.setattr(Erasures, "running", ["ana"])
+            for _ in range(60):
+                a.reward(insist(a.decide).json()["decision_id"], 1.0)
+            time.sleep(0.3)
+            assert shared() == []
         wait_until(shared, seconds=PATIENCE)
         line = int(shared()[0].partition("-")[2])
         assert 120 <= line <= tables.execute("SELECT max(seq) FROM dyclu.journal").fetchone()[0]  # type: ignore[index]

@@ -19,7 +19,7 @@ FEW_USERS, QUICK = 1_000, 0.5
 """Users up to which a partition writes its snapshot itself, unless the last one took so many
 seconds. A process needs a second of CPU time, and replays what was learnt here already."""
 
-REST = 5
+REST = 20
 """So many times as long as a snapshot took, no other partition of the process writes one."""
 
 LINES, LOOK = 1_000, 1.0
@@ -84,12 +84,19 @@ class Saving:
         only read it. All partitions have as many new lines at the same time: they take turns.
         """
         async with self._files.beside:
-            began, before = time.monotonic(), self._files.saved
-            await self._committer.do(self.save)
+            began = time.monotonic()
+            well = await self._committer.do(self._save_standing)
             took = time.monotonic() - began
-            self._here = took < QUICK and self._files.saved != before
+            self._here = well and took < QUICK
             await carry_out(self._files.sharing(), self._committer)
             await asyncio.sleep(min(REST * took, LOOK))
+
+    def _save_standing(self) -> bool:
+        """Save, unless an erasure changes the state at this moment; return whether that is well."""
+        if self._erasures.running:
+            return True
+        self.save()
+        return self._files.saved == self._engine.state.total.seq
 
     async def take(self) -> None:
         """Start a process that makes a snapshot from the last one and the journal."""
