@@ -319,8 +319,15 @@ class Client(threading.Thread):
                 continue
             if not _passes(answer):
                 return answer
+            # A process that passed it on does not know what became of it.
+            self.witness.counts["repeated requests"] += _in_doubt(answer)
             time.sleep(0.01)
         raise SystemExit
+
+
+def _in_doubt(answer: httpx.Response) -> bool:
+    """Tell whether a request that was refused for now may have been carried out."""
+    return answer.status_code == 503 and answer.json()["error"]["code"] == "unavailable"
 
 
 def _passes(answer: httpx.Response) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dyclu.client import AsyncClient, Client, ServiceError
+from dyclu.client import AsyncClient, Client, ServiceError, requests
 from dyclu.service.http.calls import CALLS
 from tests.service.running import Running, process, running, told
 
@@ -177,3 +178,15 @@ def test_both_clients_have_every_call() -> None:
     single = {call.name for call in CALLS if not call.name.endswith("_batch")} - {"activity"}
     for kind in (Client, AsyncClient):
         assert single <= {name for name, _ in inspect.getmembers(kind)}
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_the_shortest_pauses_outlast_the_lease_of_a_killed_process_and_the_take_over(
+    client: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random, "random", lambda: 0.0)
+    attempts = inspect.signature(client).parameters["attempts"].default
+    lost = httpx.ConnectError("killed")
+    pauses = [requests._pause(attempt, lost) for attempt in range(1, attempts)]
+    # The default lease, the two seconds of a take-over, and two more.
+    assert sum(pauses) > 10 + 2 + 2

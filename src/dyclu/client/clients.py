@@ -55,12 +55,12 @@ class Client:
     timeout : float
         Seconds that one attempt may take.
     attempts : int
-        How often a request is sent at most. The pauses between nine attempts outlast the lease of a
-        process that was killed (10 s by default).
+        How often a request is sent at most. The pauses between ten attempts (16 s or more) outlast
+        the lease of a process that was killed (10 s by default), and the take-over.
     """
 
     def __init__(
-        self, url: str, *, key: str | None = None, timeout: float = 5.0, attempts: int = 9
+        self, url: str, *, key: str | None = None, timeout: float = 5.0, attempts: int = 10
     ) -> None:
         self._url, self._attempts = url, attempts
         self._owners = Owners(url)
@@ -227,7 +227,7 @@ class AsyncClient:
     """The same for asyncio: every method is awaited."""
 
     def __init__(
-        self, url: str, *, key: str | None = None, timeout: float = 5.0, attempts: int = 9
+        self, url: str, *, key: str | None = None, timeout: float = 5.0, attempts: int = 10
     ) -> None:
         self._url, self._attempts = url, attempts
         self._owners = Owners(url)

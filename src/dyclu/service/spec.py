@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,7 @@ class PolicySpec:
 
 
 def warm_up(spec: PolicySpec) -> None:
-    """Run 60 rounds on a small throwaway policy of this kind.
+    """Run 60 rounds on a small throwaway policy of this kind, once per process.
 
     This loads or compiles the kernels and imports the libraries that the policy needs. Otherwise
     the first request, and all requests behind it, would wait for that.
@@ -62,7 +64,12 @@ def warm_up(spec: PolicySpec) -> None:
     --------
     >>> warm_up(PolicySpec("linucb", 25, {"alpha": 0.5}))
     """
-    policy = PolicySpec(spec.name, DIM, spec.options).make()
+    _warm_up(spec.name, json.dumps(spec.options, sort_keys=True))
+
+
+@cache
+def _warm_up(name: str, options: str) -> None:
+    policy = PolicySpec(name, DIM, json.loads(options)).make()
     chance = np.random.default_rng(0)
     for turn in range(ROUNDS):
         user = f"u{turn % 2}"

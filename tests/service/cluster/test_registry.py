@@ -457,3 +457,12 @@ def test_no_user_can_have_the_name_that_stands_for_other_shards(store: str, tmp_
             path = f"/v1/users/{OTHERS}?partition={number}"
             assert a.http.delete(path).status_code in (404, 422)
         assert lines(store, 1) == absorbed
+
+
+def test_shards_erase_what_is_outdated_at_different_times_within_a_day() -> None:
+    waits = [sharing.outdated_after(sharing.name_of(n, "atlas")) for n in range(64)]
+    assert min(waits) >= 0.9 * sharing.OUTDATED
+    assert max(waits) <= sharing.OUTDATED
+    # A replay of each in turn: minutes apart on average, and never all in one minute.
+    minutes = [int(wait // 60) for wait in waits]
+    assert max(map(minutes.count, minutes)) <= 4

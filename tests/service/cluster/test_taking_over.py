@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
@@ -14,8 +15,12 @@ import pytest
 
 from dyclu.service.cluster import keeper as keeping
 from dyclu.service.cluster.keeper import Keeper
+from dyclu.service.cluster.leases import Overview, Process
 from dyclu.service.disk.postgres import copies
 from dyclu.service.disk.postgres.journal import PostgresJournal
+from dyclu.service.tenant import saving
+from dyclu.service.tenant.erasures import Erasures
+from dyclu.service.tenant.files import TenantFiles
 from dyclu.service.tenant.tenant import Tenant
 from tests.service.cluster.test_cluster import PATIENCE, insist, member, partitions
 from tests.service.running import Running, running, told, wait_until
@@ -184,3 +189,79 @@ def test_partitions_that_wait_to_be_opened_are_handed_over_at_once(
         copied.set()
         wait_until(lambda: a.http.get("/readyz").json()["status"] == "ok", seconds=PATIENCE)
         assert a.http.get("/v1/cluster").json()["starting"] == 0
+
+
+def test_a_round_looks_at_the_moment_at_which_a_lease_ends(store: str, tmp_path: Path) -> None:
+    with member(store, tmp_path, name="a", partitions=1, lease=8.0) as a:
+        keeper = keeper_of(a)
+
+        def pause(left: float) -> float:
+            other = Process("x", "x", "http://nowhere", leaving=False, left=left)
+            keeper.overview = Overview({**keeper.overview.processes, "x": other}, {})
+            return keeper._pause()
+
+        assert pause(8.0) == pause(-1.0) == keeping.LONGEST
+        assert 0.0 < pause(0.3) < 0.4
+
+
+def test_partitions_take_turns_with_the_processes_that_make_their_snapshots(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running_now, most, made = set[Path](), [0], set[Path]()
+
+    async def runs(files: TenantFiles, *more: str) -> int:
+        running_now.add(files.folder)
+        most[0] = max(most[0], len(running_now))
+        await asyncio.sleep(0.05)
+        running_now.discard(files.folder)
+        made.add(files.folder)
+        return 1
+
+    monkeypatch.setattr(TenantFiles, "_run_process", runs)
+    monkeypatch.setattr(saving, "WORTH_A_SNAPSHOT", 0)
+    monkeypatch.setattr(saving, "FEW_USERS", -1)
+    with member(store, tmp_path, partitions=4, snapshot_every=0.2):
+        wait_until(lambda: len(made) == 4, seconds=PATIENCE)
+    assert most == [1]
+
+
+def test_a_small_partition_is_saved_after_some_lines_without_a_process(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def runs(files: TenantFiles, *more: str) -> int:
+        raise AssertionError("no process is needed")
+
+    monkeypatch.setattr(TenantFiles, "_run_process", runs)
+    monkeypatch.setattr(saving, "LOOK", 0.05)
+    monkeypatch.setattr(saving, "LINES", 120)
+    with member(store, tmp_path, partitions=1, name="a") as a, psycopg.connect(store) as tables:
+        tables.autocommit = True
+
+        def shared() -> list[str]:
+            rows = tables.execute("SELECT value FROM dyclu.fact WHERE name = 'snapshot'")
+            return [name for (name,) in rows.fetchall()]
+
+        with monkeypatch.context() as erasing:
+            # An erasure changes the state while it is written.
+            erasing.setattr(Erasures, "running", ["ana"])
+            for _ in range(60):
+                a.reward(insist(a.decide).json()["decision_id"], 1.0)
+            time.sleep(0.3)
+            assert shared() == []
+        wait_until(shared, seconds=PATIENCE)
+        line = int(shared()[0].partition("-")[2])
+        assert 120 <= line <= tables.execute("SELECT max(seq) FROM dyclu.journal").fetchone()[0]  # type: ignore[index]
+
+
+def test_the_interpreter_is_arranged_for_serving_when_the_first_partitions_serve(
+    store: str, tmp_path: Path, copied: threading.Event
+) -> None:
+    with running(told(tmp_path, store=store, partitions=1, lease=2.0), trust_env=False) as made:
+        try:
+            ready = threading.Event()
+            made.service.on_ready = ready.set
+            wait_until(lambda: keeper_of(made).serving, seconds=PATIENCE)
+            assert not ready.wait(0.2)
+        finally:
+            copied.set()
+        assert ready.wait(PATIENCE)

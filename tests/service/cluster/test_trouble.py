@@ -80,6 +80,10 @@ def test_a_database_that_is_down_is_told_on_the_page(
                 seconds=PATIENCE,
             )
             wait_until(lambda: "over for" in window.text("#processes"), seconds=PATIENCE)
+            wait_until(
+                lambda: "what partitions have learnt was read" in window.text("#cluster-troubles"),
+                seconds=PATIENCE,
+            )
             assert window.run("return document.querySelector('#cluster-dot').className") == (
                 "dot bad"
             )

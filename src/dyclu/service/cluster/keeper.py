@@ -40,6 +40,9 @@ ROUNDS = 8
 LONGEST = 1.0
 """Seconds between two rounds, at most."""
 
+MARGIN = 0.02
+"""Seconds after the end of a lease at which a round looks at it; rounds also take some time."""
+
 AT_ONCE = 4
 """Partitions that start, or stop, at the same time."""
 
@@ -112,7 +115,7 @@ class Keeper:
         self._valid, self._seen = 0.0, steady()
         self.took = 0.0
         self._leaving = False
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns, self._beside = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore()
         self._jobs: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         partitions = {tenant: one.partitions for tenant, one in settings.tenants.items()}
@@ -214,10 +217,16 @@ class Keeper:
                 LOG.exception("a round of the cluster failed; it is tried again")
             self._wake.clear()
             try:
-                async with asyncio.timeout(min(LONGEST, self._lease / ROUNDS)):
+                async with asyncio.timeout(self._pause()):
                     await self._wake.wait()
             except TimeoutError:
                 pass
+
+    def _pause(self) -> float:
+        """Return the seconds until the next round: less if the lease of another ends before."""
+        lefts = [one.left - self.age for one in self.overview.processes.values()]
+        ends = [left + MARGIN for left in lefts if left > 0]
+        return min(LONGEST, self._lease / ROUNDS, *ends)
 
     def _tell(self, trouble: str | None) -> None:
         if trouble != self.trouble:
@@ -279,6 +288,8 @@ class Keeper:
             opens=partial(PostgresJournal.open, self._database, claim),
             new_id=lambda at: with_partition(new_id(at), claim.partition),
             shard=PartitionShard(self.registry, self._database, claim, rules.policy),
+            beside=self._beside,
+            saves_here=True,
         )
         one = self.serving[claim.tenant, claim.partition] = Serving(claim, tenant)
         return one

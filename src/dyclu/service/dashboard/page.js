@@ -167,7 +167,7 @@ function showCluster(cluster) {
   $("cluster-dot").className = troubles.length ? "dot bad" : "dot ok";
   const known = `${alive} process${alive === 1 ? "" : "es"}, ${many(partitions.length, "partition")}`;
   $("cluster-state").textContent = (cluster.trouble ? `As of ${age(cluster.age)} ago: ${known}. `
-    : `${known}${orphans.length ? "" : ", all with an owner"}. `) + (cluster.starting ? `${many(cluster.starting, "partition")} being taken over by ${cluster.asked}. ` : "") + `Asked: ${cluster.asked}. Below: ${view.tenant ?? "one partition"} only.`;
+    : `${known}${orphans.length ? "" : ", all with an owner"}. `) + (cluster.starting ? `${many(cluster.starting, "partition")} being taken over by ${cluster.asked}. ` : "") + `Asked: ${cluster.asked}. ${toldShared(cluster.shared)}Below: ${view.tenant ?? "one partition"} only.`;
   fill($("cluster-troubles"), troubles.map((one) => {
     const item = document.createElement("li");
     item.textContent = one;
@@ -179,11 +179,17 @@ function showCluster(cluster) {
   fill($("processes"), rows);
 }
 
+// What partitions have learnt from each other, and how old that is.
+function toldShared(shared) {
+  return shared.contributions ? `${many(shared.contributions, "contribution")} of partitions to each other, read ${age(shared.age)} ago. ` : "";
+}
+
 function clusterTroubles(cluster, orphans) {
   const found = [];
   if (cluster.trouble) found.push(`${cluster.trouble}: requests are refused when the lease is over; what is shown may be old`);
   else if (cluster.database > SLOW) found.push(`the database is slow: ${number(cluster.database)} s to renew the lease`);
   if (orphans.length) found.push(`${many(orphans.length, "partition")} without an owner: ${toldPartitions(orphans)}`);
+  if (cluster.shared.trouble) found.push(`what partitions have learnt was read ${age(cluster.shared.age)} ago (${cluster.shared.trouble}): each goes on with what it knows`);
   const said = [...new Set(cluster.partitions.map((one) => one.trouble).filter(Boolean))];
   for (const why of said) {
     found.push(`${toldPartitions(cluster.partitions.filter((one) => one.trouble === why))}: ${why}`);

@@ -1,7 +1,7 @@
 """`Committer`: writes lines to the journal in batches (group commit).
 
-One thread writes. While it waits for the disk, the event loop accepts more requests; their lines
-are the next batch. An answer is sent when its batch is on disk, never before.
+While a batch is written (in a thread), the event loop accepts more requests; their lines are the
+next batch. An answer is sent when its batch is on disk, never before.
 
 If the disk fails, all lines in flight fail, nothing is accepted, and the disk is tried again every
 second until it can be written. Then lines are read back from the journal, because a commit that
@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,7 +100,7 @@ class Committer:
         self._waiting: deque[_Batch] = deque()
         self._writing: _Batch | None = None
         self._healing: asyncio.Task[None] | None = None
-        self._taking_in: asyncio.Task[None] | None = None
+        self._working: asyncio.Task[None] | None = None
         self._queued = self._since_tidy = 0
         self.batches = self.batched = 0
         self.trouble: str | None = None
@@ -188,7 +189,7 @@ class Committer:
     async def tidy(self) -> None:
         """Cut what was erased off the write-ahead log, if a reader was in the way before."""
         if self._journal.owes and self.trouble is None:
-            await self._loop.run_in_executor(self._thread, self._journal.tidy)
+            await self.do(self._journal.tidy)
 
     async def stop(self) -> None:
         """Write what is waiting and end the thread."""
@@ -199,34 +200,51 @@ class Committer:
             LOG.error("stopped with a disk that takes nothing; nothing acknowledged is lost")
         if self._healing is not None:
             self._healing.cancel()
+        with suppress(sqlite3.Error):
+            self._journal.flush()
         await self._loop.run_in_executor(None, self._thread.shutdown)
 
     def _kick(self) -> None:
         if self._writing is None and self._waiting and self.trouble is None:
-            batch = self._writing = self._waiting.popleft()
-            work = self._loop.run_in_executor(self._thread, self._work, batch)
-            work.add_done_callback(lambda done: self._done(batch, done))
+            self._writing = self._waiting.popleft()
+            self._working = self._loop.create_task(self._work(self._writing))
 
-    def _work(self, batch: _Batch) -> Any:
-        if batch.job is not None:
-            return batch.job()
-        batch.left_out = self._journal.append([encode(line) for line in batch.lines])
-        self._since_tidy += len(batch.lines)
-        if self._since_tidy > TIDY:
-            self._since_tidy = 0
-            self._thread.submit(self._journal.tidy)
-        return None
-
-    def _done(self, batch: _Batch, done: asyncio.Future[Any]) -> None:
-        error = done.exception()
-        if error is not None:
+    async def _work(self, batch: _Batch) -> None:
+        """Write a batch, and apply its lines; then write the next one."""
+        try:
+            result = await self._written(batch)
+        except Exception as error:
             self._writing = None
             self._fail(batch, error)
-        else:
-            self._taking_in = self._loop.create_task(self._take_in(batch, done.result()))
+            return
+        await self._take_in(batch)
+        self._writing = None
+        self._queued -= len(batch.lines)
+        self.batches += bool(batch.lines)
+        self.batched += len(batch.lines)
+        batch.settle(result)
+        self._tidy_now_and_then(len(batch.lines))
+        self._kick()
 
-    async def _take_in(self, batch: _Batch, result: Any) -> None:
-        """Apply lines that are on disk, a few at a time; then write the next batch."""
+    async def _written(self, batch: _Batch) -> Any:
+        if batch.job is not None:
+            self._journal.flush()
+            return await self._in_thread(batch.job)
+        lines = [encode(line) for line in batch.lines]
+        batch.left_out = await self._journal.append_soon(lines, self._in_thread)
+        return None
+
+    def _in_thread(self, job: Callable[[], Any]) -> asyncio.Future[Any]:
+        return self._loop.run_in_executor(self._thread, job)
+
+    def _tidy_now_and_then(self, lines: int) -> None:
+        if (since := self._since_tidy + lines) > TIDY:
+            self.do(self._journal.tidy)
+            since = 0
+        self._since_tidy = since
+
+    async def _take_in(self, batch: _Batch) -> None:
+        """Apply lines that are on disk, a few at a time."""
         try:
             began = time.monotonic()
             for line in batch.lines:
@@ -239,12 +257,6 @@ class Committer:
                     began = time.monotonic()
         except Exception:
             self._end()
-        self._writing = None
-        self._queued -= len(batch.lines)
-        self.batches += bool(batch.lines)
-        self.batched += len(batch.lines)
-        batch.settle(result)
-        self._kick()
 
     def _end(self) -> None:
         # The state no longer follows from the journal. The next start computes it again.
@@ -258,6 +270,8 @@ class Committer:
         self._waiting.clear()
         self._queued = 0
         self._engine.failed()
+        with suppress(sqlite3.Error):
+            self._journal.flush()
         for one in lost:
             one.give_up(unavailable(self.trouble))
         self._healing = self._loop.create_task(self._heal())

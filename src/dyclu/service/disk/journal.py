@@ -10,12 +10,19 @@ Old lines may have been replaced by a *base*: the state after some line, stored 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dyclu.service.disk.sqlite.reader import JournalReader
 
 Row = tuple[int, int, str, str | None, str | None, int | None, str]
 """Number, time, kind, id, user, number of the decision, and body of a line."""
+
+InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a job in the thread of a journal, and gives its result to the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,17 @@ class Journal(ABC):
     last write was made is known only after `reopen`.
     """
 
+    @abstractmethod
+    def flush(self) -> None:
+        """Write what waits to be written to the file that is read; from the event loop.
+
+        It is called before a thread works on the journal; raises `sqlite3.Error`.
+        """
+
+    @abstractmethod
+    def reader(self) -> JournalReader:
+        """Return a connection for reading, for the event loop."""
+
     @property
     @abstractmethod
     def owes(self) -> bool:
@@ -102,6 +120,13 @@ class Journal(ABC):
 
         A line whose id is taken, or whose decision has ended, is left out. The numbers of such
         lines are returned; all others are written, or, if that fails, none.
+        """
+
+    @abstractmethod
+    async def append_soon(self, lines: Sequence[bytes], in_thread: InThread) -> set[int]:
+        """Do the same from the event loop, perhaps together with lines of other journals.
+
+        Nothing else changes the journal meanwhile. What takes long is done `in_thread`.
         """
 
     @abstractmethod

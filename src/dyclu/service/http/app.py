@@ -114,10 +114,17 @@ class Service:
             await self.keeper.join(self.settings.advertise or url)
 
     async def _settle(self) -> None:
-        """Call `on_ready` when every tenant serves, or has stopped."""
-        while any(tenant.starting for tenant in self.tenants.values()):
+        """Call `on_ready` when all tenants, or the first partitions, serve or have stopped."""
+        while self._starting:
             await asyncio.sleep(0.05)
         self.on_ready()
+
+    @property
+    def _starting(self) -> bool:
+        if self.keeper is None:
+            return any(tenant.starting for tenant in self.tenants.values())
+        owned = self.keeper.serving.values()
+        return not owned or any(one.tenant.starting for one in owned)
 
     async def stop(self) -> None:
         """Drain and close every tenant."""
@@ -242,7 +249,11 @@ def _check_origin(headers: Headers) -> None:
 
 def _opened(data: Path, settings: Settings) -> dict[str, Tenant]:
     """Return all tenants; raises if none of them can be opened."""
-    tenants = {name: Tenant(name, data / name, rules) for name, rules in settings.tenants.items()}
+    beside = asyncio.Semaphore()
+    tenants = {
+        name: Tenant(name, data / name, rules, beside=beside)
+        for name, rules in settings.tenants.items()
+    }
     failed = list[tuple[Tenant, DycluError]]()
     for tenant in tenants.values():
         try:

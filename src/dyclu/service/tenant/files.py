@@ -52,6 +52,8 @@ class TenantFiles:
         Line of the latest snapshot that may be used, 0 if there is none.
     turn : asyncio.Lock
         Held by a rebuild, a snapshot or a retirement, so that only one of them runs at a time.
+    beside : asyncio.Semaphore
+        Held while a snapshot or a base is made; tenants of a process may share it.
     basing : asyncio.Lock
         Held while base or archive are read or changed, also by erasures.
     """
@@ -64,6 +66,7 @@ class TenantFiles:
         *,
         features: Features | None = None,
         opens: OpenJournal = SqliteJournal.open,
+        beside: asyncio.Semaphore | None = None,
     ) -> None:
         self.name, self.folder, self.spec = name, folder, spec
         make_folder(folder)
@@ -73,13 +76,14 @@ class TenantFiles:
         self._unlock = locked(folder, of=folder)
         try:
             self.journal = opens(folder / JOURNAL, dim=spec.dim, features=features)
-            self.reader = JournalReader(folder / JOURNAL)
+            self.reader = self.journal.reader()
             self.snapshots = Snapshots(folder / SNAPSHOTS, spec, self.reader.facts().id)
         except BaseException:
             self._unlock()
             raise
         self.saved = 0
         self.turn, self.basing = asyncio.Lock(), asyncio.Lock()
+        self.beside = beside or asyncio.Semaphore()
 
     def another_reader(self) -> closing[JournalReader]:
         """Return a reader for another thread, which is closed at the end of a `with`."""
@@ -144,7 +148,17 @@ class TenantFiles:
         yield from self.journal.sharing(self.folder / SNAPSHOTS)
 
     async def run_process(self, *more: str) -> int:
-        """Run a process that makes a snapshot, or a base; return its exit status."""
+        """Run a process that makes a snapshot, or a base; return its exit status.
+
+        Tenants that share a semaphore take turns: each process takes a second of CPU time, and the
+        memory of a whole service.
+        """
+        async with self.beside:
+            # It reads the file.
+            self.journal.flush()
+            return await self._run_process(*more)
+
+    async def _run_process(self, *more: str) -> int:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

@@ -1,9 +1,10 @@
-"""`Saving`: take snapshots now and then, in a process of low priority."""
+"""`Saving`: take snapshots now and then, in a process of low priority, or here if it is quick."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 
 from dyclu.service.disk.commit import Committer
@@ -14,9 +15,20 @@ from dyclu.service.tenant.rebuild import WORTH_A_SNAPSHOT, Rebuild
 
 LOG = logging.getLogger("dyclu.service")
 
+FEW_USERS, QUICK = 1_000, 0.5
+"""Users up to which a partition writes its snapshot itself, unless the last one took so many
+seconds. A process needs a second of CPU time, and replays what was learnt here already."""
+
+REST = 20
+"""So many times as long as a snapshot took, no other partition of the process writes one."""
+
+LINES, LOOK = 1_000, 1.0
+"""Lines after which it does so before a snapshot is due, and seconds between two looks: what was
+not saved must be replayed by a take-over."""
+
 
 class Saving:
-    """Takes snapshots of a tenant that serves, every `every` seconds."""
+    """Takes snapshots of a tenant that serves, every `every` seconds; if small, perhaps `here`."""
 
     def __init__(
         self,
@@ -27,21 +39,64 @@ class Saving:
         rebuild: Rebuild,
         *,
         every: float,
+        here: bool,
     ) -> None:
         self._files, self._engine, self._committer = files, engine, committer
         self._erasures = erasures
-        self._rebuild, self._every = rebuild, every
+        self._rebuild, self._every, self._here = rebuild, every, here
 
     async def run(self) -> None:
         """Wait until a snapshot is due, or a rebuild is done, which removed all others; take it."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._every):
-                await self._rebuild.done.wait()
+        await self._wait()
         self._rebuild.done.clear()
         async with self._files.turn:
-            new = self._engine.state.total.seq - self._files.saved
-            if new >= WORTH_A_SNAPSHOT and not self._rebuild.needed:
-                await self.take()
+            if self._new >= WORTH_A_SNAPSHOT and self._may:
+                await (self._take_here() if self._small else self.take())
+
+    async def _wait(self) -> None:
+        """Wait for a rebuild, or until so many seconds have passed or many lines have come."""
+        end = time.monotonic() + self._every
+        while (left := end - time.monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, LOOK) if self._here else left):
+                    await self._rebuild.done.wait()
+                    return
+            if self._small and self._new >= LINES and self._may:
+                return
+
+    @property
+    def _may(self) -> bool:
+        return not self._rebuild.needed and self._committer.trouble is None
+
+    @property
+    def _new(self) -> int:
+        """Lines that are in no snapshot."""
+        return self._engine.state.total.seq - self._files.saved
+
+    @property
+    def _small(self) -> bool:
+        return self._here and len(self._engine.state.users) <= FEW_USERS
+
+    async def _take_here(self) -> None:
+        """Write a snapshot of the present state, in the committer's thread, and share it.
+
+        No line is applied while a job of the committer runs, so the state stands still; decisions
+        only read it. All partitions have as many new lines at the same time: they take turns.
+        """
+        async with self._files.beside:
+            began = time.monotonic()
+            well = await self._committer.do(self._save_standing)
+            took = time.monotonic() - began
+            self._here = well and took < QUICK
+            await carry_out(self._files.sharing(), self._committer)
+            await asyncio.sleep(min(REST * took, LOOK))
+
+    def _save_standing(self) -> bool:
+        """Save, unless an erasure changes the state at this moment; return whether that is well."""
+        if self._erasures.running:
+            return True
+        self.save()
+        return self._files.saved == self._engine.state.total.seq
 
     async def take(self) -> None:
         """Start a process that makes a snapshot from the last one and the journal."""

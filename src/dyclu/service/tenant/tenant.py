@@ -80,12 +80,14 @@ class Tenant:
         opens: OpenJournal = SqliteJournal.open,
         new_id: Callable[[int], str] = new_id,
         shard: Shard | None = None,
+        beside: asyncio.Semaphore | None = None,
+        saves_here: bool = False,
     ) -> None:
         self.name, self.rules, self.folder = name, rules, folder
         self._opens, self._new_id = opens, new_id
         self.clock, self._steady = clock, steady
         self.stopped: str | None = None
-        self._shard = shard
+        self._shard, self._beside, self._saves_here = shard, beside, saves_here
         self.sharing: Sharing | None = None
         self._opened = self._computed = self._serves = False
         self._starting: asyncio.Task[None] | None = None
@@ -99,7 +101,7 @@ class Tenant:
         """Open the journal; raises if it cannot be used. Nothing is read from it yet."""
         self.files = TenantFiles(
             self.name, self.folder, self.rules.spec(),
-            features=self.rules.features, opens=self._opens,
+            features=self.rules.features, opens=self._opens, beside=self._beside,
         )  # fmt: skip
         self._start = Start(self.files)
         self._opened = True
@@ -173,8 +175,9 @@ class Tenant:
             keep=Keep.parsed(self.rules.keep), archived=self.rules.archive,
         )  # fmt: skip
         self.saving = Saving(
-            files, engine, self.committer, self.erasures, self.rebuild, every=snapshot_every
-        )
+            files, engine, self.committer, self.erasures, self.rebuild,
+            every=snapshot_every, here=self._saves_here,
+        )  # fmt: skip
         if self._shard is not None:
             self.sharing = Sharing(
                 self._shard, files, engine, self.committer, self.erasures, self.rebuild,

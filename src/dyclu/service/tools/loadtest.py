@@ -265,12 +265,16 @@ async def load(
     *,
     key: str | None = None,
     dim: int | None = None,
+    owners: Owners | None = None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> LoadResult:
-    """Run a load test; the service is asked for its dimension unless `dim` is given."""
+    """Run a load test; the service is asked for its dimension unless `dim` is given.
+
+    In a cluster it learns who owns what, unless it knows the `owners` from an earlier test.
+    """
     first = connection_to(url, key)
     users = SimulatedUsers(wanted, dim or await _dim(first))
-    owners = Owners(url)
+    owners = Owners(url) if owners is None else owners
     served = LoadResult()
     began = time.perf_counter()
     pace = None if wanted.rate is None else wanted.clients / wanted.rate

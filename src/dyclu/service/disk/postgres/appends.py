@@ -1,18 +1,20 @@
 """`Appends`: lines of all partitions of a process, written together (group commit).
 
-Each partition has a thread that writes. While one of them waits for the database, the lines of the
-others queue up; the next statement writes all of them, in one transaction. It locks the rows of
-their partitions and checks each claim: a partition that has another owner gets nothing written.
+One thread writes. While it waits for the database, the lines of all partitions queue up; the next
+statement writes all of them, in one transaction. It locks the rows of their partitions and checks
+each claim: a claim that is void gets nothing written.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dyclu.service.disk.journal import StoreError
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 
 MOST = 4_000_000
 """Bytes of lines that are written together, unless those of one partition are more."""
+
+APART = 0.008
+"""Seconds between the beginnings of two statements, at least. A statement costs much more CPU time,
+here and in the database, than a line in it: so more lines share one."""
 
 COLUMNS = '(tenant, partition, seq, at, kind, ref, "user", of, slot, body)'
 
@@ -34,25 +40,22 @@ VALUES = (
 _APPEND = f"""
 WITH wanted AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(wanted)s::json) AS w(
-    tenant text, partition integer, epoch bigint, owner text, first bigint, lines json)
+    n integer, tenant text, partition integer, epoch bigint, owner text, first bigint, lines json)
 ), mine AS MATERIALIZED (
-  SELECT p.tenant, p.partition FROM dyclu.partition AS p JOIN wanted AS w
+  SELECT w.* FROM dyclu.partition AS p JOIN wanted AS w
     ON p.tenant = w.tenant AND p.partition = w.partition AND p.epoch = w.epoch AND p.owner = w.owner
     FOR UPDATE OF p {{locked}}
 ), used AS MATERIALIZED (
-  SELECT w.tenant, w.partition FROM wanted AS w WHERE EXISTS (
+  SELECT m.n FROM mine AS m WHERE EXISTS (
     SELECT 1 FROM dyclu.journal AS j
-      WHERE j.tenant = w.tenant AND j.partition = w.partition AND j.seq >= w.first)
+      WHERE j.tenant = m.tenant AND j.partition = m.partition AND j.seq >= m.first)
 ), written AS (
   INSERT INTO dyclu.journal {COLUMNS}
-    SELECT m.tenant, m.partition, {VALUES}
-      FROM mine AS m JOIN wanted AS w USING (tenant, partition), json_array_elements(w.lines) AS e
-      WHERE NOT EXISTS (
-        SELECT 1 FROM used AS u WHERE u.tenant = m.tenant AND u.partition = m.partition)
+    SELECT m.tenant, m.partition, {VALUES} FROM mine AS m, json_array_elements(m.lines) AS e
+      WHERE m.n NOT IN (SELECT n FROM used)
     ON CONFLICT DO NOTHING RETURNING tenant, partition, seq
 )
-SELECT m.tenant, m.partition,
-  EXISTS (SELECT 1 FROM used AS u WHERE u.tenant = m.tenant AND u.partition = m.partition),
+SELECT m.n, m.n IN (SELECT n FROM used),
   ARRAY(SELECT seq FROM written AS x WHERE x.tenant = m.tenant AND x.partition = m.partition)
   FROM mine AS m
 """
@@ -61,7 +64,8 @@ _WAITING = _APPEND.format(locked="")
 """One statement is one transaction: a process that stops in the middle leaves none open.
 
 It writes nothing for a partition if a line has one of the numbers already: that line was written by
-somebody else, or by a transaction whose end we did not see.
+somebody else, or by a transaction whose end we did not see. Two claims to one partition may meet in
+a statement, if a process has lost it and taken it over again: only the valid one gets its lines.
 """
 
 
@@ -83,90 +87,104 @@ class Written(NamedTuple):
     numbers: list[int]
 
 
-@dataclass(slots=True, eq=False)
+NOT_HELD = Written(held=False, used=False, numbers=[])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Wanted:
-    """Lines of a partition that wait, and what became of them."""
+    """Lines that a claim wants to append, and who waits for what becomes of them."""
 
     claim: Claim
     lines: bytes
     first: int
-    ready: threading.Event = field(default_factory=threading.Event)
-    done: bool = False
-    written: Written | None = None
-    error: Exception | None = None
+    waiter: asyncio.Future[Written | None] | None = None
 
-    @property
-    def place(self) -> tuple[str, int]:
-        """Tenant and partition."""
-        return self.claim.tenant, self.claim.partition
-
-    @property
-    def text(self) -> str:
-        """The lines and the claim as JSON."""
-        claim = json.dumps({**self.claim.named, "first": self.first})
+    def text(self, number: int) -> str:
+        """The lines and the claim as JSON, numbered."""
+        claim = json.dumps({**self.claim.named, "first": self.first, "n": number})
         return f'{claim[:-1]}, "lines": [{self.lines.decode()}]}}'
 
 
 class Appends:
-    """Writes what threads want to append, as much as possible at a time."""
+    """Writes what the partitions of a process want to append, as much as possible at a time."""
 
     def __init__(self, connection: Callable[[], AbstractContextManager[Any]]) -> None:
         self._connection = connection
-        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, "dyclu-appends")
         self._waiting: deque[_Wanted] = deque()
         self._busy = False
+        self._began = 0.0
 
     def append(self, claim: Claim, lines: Sequence[bytes], first: int) -> Written:
-        """Append encoded lines to a partition, the lowest number of which is `first`.
+        """Append encoded lines, the lowest number of which is `first`; by themselves.
 
-        On return they are in the database. The thread that finds nobody writing writes for all that
-        wait; at the end it lets the next one in the queue do so.
+        On return they are in the database. It waits for a transaction that has locked the row of
+        the partition.
         """
-        mine = _Wanted(claim, b",".join(lines), first)
-        with self._lock:
-            self._waiting.append(mine)
-            leads, self._busy = not self._busy, True
-        if not leads:
-            mine.ready.wait()
-        if not mine.done:
-            self._lead()
-        if mine.error is not None:
-            raise StoreError(str(mine.error)) from mine.error
-        if mine.written is None:
-            # The claim is void, or another transaction has locked the row: only this thread waits.
-            mine.written = self._write([mine], _WAITING).get(mine.place)
-        return mine.written or Written(held=False, used=False, numbers=[])
+        (found,) = self._write([_Wanted(claim, b",".join(lines), first)], _WAITING)
+        return found or NOT_HELD
 
-    def _lead(self) -> None:
-        """Write for all that wait, or as many as fit."""
+    def append_soon(
+        self, claim: Claim, lines: Sequence[bytes], first: int
+    ) -> asyncio.Future[Written | None]:
+        """Append encoded lines together with those of other partitions; from the event loop.
+
+        When the result is there, they are in the database. It is None if nothing was written,
+        because the claim is void or another transaction has locked the row of the partition.
+        """
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Written | None] = loop.create_future()
+        self._waiting.append(_Wanted(claim, b",".join(lines), first, waiter))
+        if not self._busy:
+            self._busy = True
+            # Not at once: what others submit in the same turn of the loop is written with it.
+            loop.call_soon(self._begin_apart)
+        return waiter
+
+    def close(self) -> None:
+        """End the thread; nothing may be waiting."""
+        self._thread.shutdown()
+
+    def _begin_apart(self) -> None:
+        """Write what waits, but not sooner after the last statement than `APART`."""
+        asyncio.get_running_loop().call_at(self._began + APART, self._begin)
+
+    def _begin(self) -> None:
+        """Write all that wait, or as many as fit."""
         group = self._next_group()
-        try:
-            found = self._write(group, _WITHOUT_WAITING)
-            for one in group:
-                one.written = found.get(one.place)
-        except Exception as error:
-            for one in group:
-                one.error = error
-        finally:
-            with self._lock:
-                self._busy = bool(self._waiting)
-                following = [*group, self._waiting[0]] if self._busy else group
-            for one in group:
-                one.done = True
-            for one in following:
-                one.ready.set()
+        loop = asyncio.get_running_loop()
+        self._began = loop.time()
+        work = loop.run_in_executor(self._thread, self._write, group, _WITHOUT_WAITING)
+        work.add_done_callback(partial(self._done, group))
 
     def _next_group(self) -> list[_Wanted]:
-        with self._lock:
-            group = [self._waiting.popleft()]
-            size = len(group[0].lines)
-            while self._waiting and (size := size + len(self._waiting[0].lines)) <= MOST:
-                group.append(self._waiting.popleft())
+        group = [self._waiting.popleft()]
+        size = len(group[0].lines)
+        while self._waiting and (size := size + len(self._waiting[0].lines)) <= MOST:
+            group.append(self._waiting.popleft())
         return group
 
-    def _write(self, group: Sequence[_Wanted], statement: str) -> dict[tuple[str, int], Written]:
-        """Return what was written, by partition; without those that were not held or locked."""
-        wanted = f"[{','.join(one.text for one in group)}]"
+    def _done(
+        self, group: Sequence[_Wanted], work: asyncio.Future[Sequence[Written | None]]
+    ) -> None:
+        """Tell everybody in a group what became of their lines, and write the next ones."""
+        self._busy = bool(self._waiting)
+        if self._busy:
+            self._begin_apart()
+        error = work.exception()
+        found = [None] * len(group) if error is not None else work.result()
+        for one, written in zip(group, found, strict=True):
+            if one.waiter is None or one.waiter.done():
+                continue
+            if error is None:
+                one.waiter.set_result(written)
+            else:
+                one.waiter.set_exception(StoreError(str(error)))
+
+    def _write(self, group: Sequence[_Wanted], statement: str) -> list[Written | None]:
+        """Return what was written, in order; None for claims that are void or kept from it."""
+        wanted = f"[{','.join(one.text(number) for number, one in enumerate(group))}]"
         with self._connection() as connection:
             rows = connection.execute(statement, {"wanted": wanted}).fetchall()
-        return {(tenant, number): Written(True, *rest) for tenant, number, *rest in rows}
+        found = {number: Written(True, *rest) for number, *rest in rows}
+        return [found.get(number) for number in range(len(group))]

@@ -134,7 +134,7 @@ class Database:
             except BaseException as error:
                 connection.close()
                 if isinstance(error, broken):
-                    self.close()
+                    self._close_idle()
                 raise
             self._idle.append(connection)
             self._told = ""
@@ -203,7 +203,11 @@ class Database:
         return said
 
     def close(self) -> None:
-        """Close the connections that are idle."""
+        """Close the connections, and end the thread that writes."""
+        self.appends.close()
+        self._close_idle()
+
+    def _close_idle(self) -> None:
         while self._idle:
             try:
                 self._idle.pop().close()

@@ -10,22 +10,26 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dyclu.data import Features
-from dyclu.service.disk.journal import ErasedLines, Journal, StoreError
+from dyclu.service.disk.journal import ErasedLines, InThread, Journal, StoreError
 from dyclu.service.disk.named import noted_features
 from dyclu.service.disk.postgres import copies, shared
-from dyclu.service.disk.postgres.appends import COLUMNS, VALUES
+from dyclu.service.disk.postgres.appends import COLUMNS, VALUES, Written
 from dyclu.service.disk.postgres.database import Claim, Database, OwnershipLost
+from dyclu.service.disk.postgres.tail import Tail
 from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.disk.sqlite.tables import FORMAT
 from dyclu.service.disk.sqlite.writer import ERASURES_KEPT, SqliteJournal
 from dyclu.service.engine.lines import OTHERS
+
+FEW = 50
+"""Lines that are copied by the event loop; more would delay requests for too long."""
 
 PROBE = 131_072
 """Bytes that are written to find out whether the database takes anything."""
@@ -57,6 +61,7 @@ class PostgresJournal(Journal):
         self.claim, self.path = claim, copy.path
         self._database, self._copy, self._shared = database, copy, shared
         self._in_doubt = False
+        self._tail = Tail(copy)
         with closing(JournalReader(self.path)) as reader:
             self._written = reader.last()
 
@@ -113,22 +118,59 @@ class PostgresJournal(Journal):
         if not lines:
             return set()
         by_number = {_number(line): line for line in lines}
-        first = min(by_number)
-        held, used, numbers = self._database.appends.append(self.claim, lines, first)
-        if not held:
-            raise OwnershipLost(self.claim)
-        if used:
-            self._in_doubt = True
-            raise StoreError(
-                f"the database has line {first} or a later one already; it is copied again"
-            )
-        kept = set(numbers)
-        self._written = max(self._written, *kept, 0)
+        written = self._database.appends.append(self.claim, lines, min(by_number))
+        return self._copied(by_number, written)
+
+    async def append_soon(self, lines: Sequence[bytes], in_thread: InThread) -> set[int]:
+        """Write them together with lines of other partitions, and copy them later (`Tail`).
+
+        Lines that wait are copied by the event loop, if they are few: this takes less time than a
+        thread needs to get its turn, and nothing waits for the disk, since copies are not synced.
+        """
+        if self._tail.failed:
+            raise StoreError(f"{self.path} lacks lines that the database has; it is copied again")
+        by_number = {_number(line): line for line in lines}
+        written = await self._database.appends.append_soon(self.claim, lines, min(by_number))
+        if written is None or len(lines) > FEW:
+            self._tail.flush()
+        if written is None:
+            # The claim is void, or another transaction has locked the row: only we wait for it.
+            return set(await in_thread(partial(self.append, lines)))
+        if len(lines) > FEW:
+            return set(await in_thread(partial(self._copied, by_number, written)))
+        kept = self._kept(by_number, written)
+        self._tail.add(line for seq, line in by_number.items() if seq in kept)
+        return by_number.keys() - kept
+
+    def _copied(self, by_number: Mapping[int, bytes], written: Written) -> set[int]:
+        """Copy what the database has taken; return the numbers of what it left out."""
+        kept = self._kept(by_number, written)
         # If the copy cannot take them, `reopen` finds them in the database.
         if self._copy.append([line for seq, line in by_number.items() if seq in kept]):
             self._in_doubt = True
             raise StoreError(f"{self.path} is not what the database has; it is copied again")
         return by_number.keys() - kept
+
+    def _kept(self, by_number: Mapping[int, bytes], written: Written) -> set[int]:
+        """Return the numbers of the lines that the database has taken; raises if it took none."""
+        if not written.held:
+            raise OwnershipLost(self.claim)
+        if written.used:
+            self._in_doubt = True
+            raise StoreError(
+                f"the database has line {min(by_number)} or a later one already; it is copied again"
+            )
+        kept = set(written.numbers)
+        self._written = max(self._written, *kept, 0)
+        return kept
+
+    def flush(self) -> None:
+        """Copy the lines that wait for it."""
+        self._tail.flush()
+
+    def reader(self) -> JournalReader:
+        """Return a connection for reading, for the event loop."""
+        return JournalReader(self.path, tail=self._tail)
 
     def taken_elsewhere(self, id: str, kind: str) -> bool:
         """Return whether a line of this kind in another partition has this id."""
@@ -273,10 +315,11 @@ class PostgresJournal(Journal):
             with closing(JournalReader(self.path)) as reader:
                 last = reader.last()
             self._check_nothing_lost(connection)
-            if self._in_doubt:
+            if self._in_doubt or self._tail.failed:
                 copies.fill(connection, self.claim, self.path)
             else:
                 copies.follow(connection, self.claim, self.path, after=last)
+        self._tail.filled()
         self._in_doubt = False
 
     def _probe(self, connection: Any) -> None:
@@ -311,7 +354,8 @@ class PostgresJournal(Journal):
         self._written = end
 
     def close(self) -> None:
-        """Close the copy."""
+        """Close the copy, which nobody needs any more."""
+        self._tail.close()
         self._copy.close()
 
 

@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from dyclu.errors import FileError
 from dyclu.service.disk.journal import Facts, Row
@@ -25,17 +26,29 @@ _LINES = (
 )
 
 
+class Tail(Protocol):
+    """The latest lines of a journal, which are not in the file yet."""
+
+    def find(self, ref: str, kind: str) -> Line | None:
+        """Return the decision or event of this id, if it is here."""
+        ...
+
+    def flush(self) -> None:
+        """Write all lines to the file; raises `sqlite3.Error`."""
+        ...
+
+
 class JournalReader:
     """Reads a journal, beside its writer or without one; never writes, never checkpoints.
 
     If nobody else uses the journal (`alone`), no file is made beside it either, unless its writer
-    was killed.
+    was killed. Lines of a `tail`, which are not in the file yet, are there before anything is read.
     """
 
-    def __init__(self, path: Path, *, alone: bool = False) -> None:
+    def __init__(self, path: Path, *, alone: bool = False, tail: Tail | None = None) -> None:
         if not path.exists():
             raise FileError(f"there is no journal at {path}; name the journal.db of a tenant")
-        self.path = path
+        self.path, self._tail = path, tail
         still = alone and not path.with_name(f"{path.name}-wal").exists()
         uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if still else ''}"
         self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
@@ -43,7 +56,7 @@ class JournalReader:
     def facts(self) -> Facts:
         """Return the facts that the journal stores about itself."""
         try:
-            meta = dict(self._connection.execute("SELECT name, value FROM meta"))
+            meta = dict(self._execute("SELECT name, value FROM meta"))
             facts = Facts(
                 int(meta["dim"]),
                 bytes.fromhex(meta["secret"]),
@@ -65,17 +78,17 @@ class JournalReader:
 
     def format(self) -> int:
         """Return the version of the tables and of the lines in them."""
-        found = self._connection.execute("SELECT value FROM meta WHERE name = 'format'")
+        found = self._execute("SELECT value FROM meta WHERE name = 'format'")
         return int(found.fetchone()[0])
 
     def last(self) -> int:
         """Return the number of the last line, that of the base if there is none after it."""
-        last = self._connection.execute("SELECT ifnull(max(seq), 0) FROM journal").fetchone()[0]
+        last = self._execute("SELECT ifnull(max(seq), 0) FROM journal").fetchone()[0]
         return max(int(last), self.facts().base)
 
     def time_of(self, seq: int) -> int | None:
         """Return the time of a line, None if there is no such line."""
-        row = self._connection.execute("SELECT at FROM journal WHERE seq = ?", (seq,)).fetchone()
+        row = self._execute("SELECT at FROM journal WHERE seq = ?", (seq,)).fetchone()
         return None if row is None else int(row[0])
 
     def last_before(self, at: int) -> int:
@@ -84,7 +97,7 @@ class JournalReader:
         # Times never decrease, so the line is found by bisection.
         while low < high:
             middle = (low + high + 1) // 2
-            row = self._connection.execute(
+            row = self._execute(
                 "SELECT seq, at FROM journal WHERE seq <= ? ORDER BY seq DESC LIMIT 1", (middle,)
             ).fetchone()
             if row is None or row[1] < at:
@@ -95,12 +108,12 @@ class JournalReader:
 
     def first_line(self, user: str) -> int | None:
         """Return the number of the first line about a user, None if there is none."""
-        row = self._connection.execute("SELECT min(seq) FROM journal WHERE user = ?", (user,))
+        row = self._execute("SELECT min(seq) FROM journal WHERE user = ?", (user,))
         return row.fetchone()[0]  # type: ignore[no-any-return]
 
     def free_of_erased(self, epoch: int) -> int:
         """Return the number of the line up to which states made in `epoch` hold nobody erased."""
-        count, first = self._connection.execute(
+        count, first = self._execute(
             "SELECT count(*), min(first) FROM erased WHERE epoch > ?", (epoch,)
         ).fetchone()
         since = self.facts().epoch - epoch
@@ -110,13 +123,13 @@ class JournalReader:
 
     def being_erased(self) -> list[tuple[str, list[int]]]:
         """Return users whose erasure was begun and not ended, with numbers of their decisions."""
-        rows = self._connection.execute("SELECT user, decisions FROM erasing")
+        rows = self._execute("SELECT user, decisions FROM erasing")
         return [(user, json.loads(decisions)) for user, decisions in rows]
 
     def parts(self, generation: int, file: str) -> Iterator[bytes]:
         """Yield the parts of one file of a base, in order."""
         for part in itertools.count():
-            row = self._connection.execute(
+            row = self._execute(
                 "SELECT bytes FROM base WHERE generation = ? AND file = ? AND part = ?",
                 (generation, file, part),
             ).fetchone()
@@ -126,7 +139,7 @@ class JournalReader:
 
     def numbers(self, after: int, upto: int, *, most: int = CHUNK) -> list[int]:
         """Return the numbers of the first lines after `after`, up to and including `upto`."""
-        rows = self._connection.execute(
+        rows = self._execute(
             "SELECT seq FROM journal WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
             (after, upto, most),
         )
@@ -137,7 +150,7 @@ class JournalReader:
 
         What has arrived is kept for its decision, every other line for itself.
         """
-        return self._connection.execute(
+        return self._execute(
             "SELECT seq, CASE kind WHEN 'arrival' THEN of ELSE seq END FROM journal "
             "WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
             (after, upto, most),
@@ -156,25 +169,28 @@ class JournalReader:
 
     def rows(self, after: int, *, upto: int) -> Iterator[Row]:
         """Yield the rows of lines as they are stored."""
-        while rows := self._connection.execute(_ROWS, (after, upto, CHUNK)).fetchall():
+        while rows := self._execute(_ROWS, (after, upto, CHUNK)).fetchall():
             yield from rows
             after = rows[-1][0]
 
     def find(self, ref: str, kind: str) -> Line | None:
         """Return the decision or event of this id."""
-        return self._one("ref = ? AND kind = ?", ref, kind)
+        if self._tail is not None and (found := self._tail.find(ref, kind)) is not None:
+            return found
+        row = self._connection.execute(f"{_ROW}ref = ? AND kind = ?", (ref, kind)).fetchone()
+        return None if row is None else line_of(*row)
 
     def decisions(self, seqs: Sequence[int]) -> dict[int, Line]:
         """Return the decisions with these numbers, by number."""
         if not seqs:
             return {}
         chosen = "seq IN (SELECT value FROM json_each(?)) AND kind = 'decision'"
-        rows = self._connection.execute(_ROW + chosen, (json.dumps(list(seqs)),)).fetchall()
+        rows = self._execute(_ROW + chosen, (json.dumps(list(seqs)),)).fetchall()
         return {row[0]: line_of(*row) for row in rows}
 
     def rewards_of(self, seq: int) -> dict[int, Line]:
         """Return the rewards of the decision with this number, by slot."""
-        rows = self._connection.execute(f"{_ROW}of = ? AND kind = 'reward'", (seq,)).fetchall()
+        rows = self._execute(f"{_ROW}of = ? AND kind = 'reward'", (seq,)).fetchall()
         return by_slot(line_of(*row) for row in rows)
 
     def arrivals(self, seqs: Sequence[int]) -> dict[int, list[Line]]:
@@ -183,17 +199,17 @@ class JournalReader:
             return {}
         chosen = "of IN (SELECT value FROM json_each(?)) AND kind = 'arrival' ORDER BY seq"
         found: dict[int, list[Line]] = {}
-        for row in self._connection.execute(_ROW + chosen, (json.dumps(list(seqs)),)).fetchall():
+        for row in self._execute(_ROW + chosen, (json.dumps(list(seqs)),)).fetchall():
             found.setdefault(row[5], []).append(line_of(*row))
         return found
 
-    def _one(self, where: str, *values: object) -> Line | None:
-        """Return a line that is not a reward, or a reward without what it is about."""
-        row = self._connection.execute(_ROW + where, values).fetchone()
-        return None if row is None else line_of(*row)
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        if self._tail is not None:
+            self._tail.flush()
+        return self._connection.execute(statement, values)
 
     def _lines(self, where: str, *values: object) -> list[Line]:
-        rows = self._connection.execute(_LINES + where, values).fetchall()
+        rows = self._execute(_LINES + where, values).fetchall()
         return [line_of(*row) for row in rows]
 
     def close(self) -> None:

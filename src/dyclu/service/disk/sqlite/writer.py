@@ -16,11 +16,12 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from dyclu.data import Features
 from dyclu.errors import FileError
-from dyclu.service.disk.journal import ErasedLines, Journal
+from dyclu.service.disk.journal import ErasedLines, InThread, Journal
 from dyclu.service.disk.named import check_features, noted_features
 from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.disk.sqlite.scrub import clear_gaps
@@ -142,6 +143,13 @@ class SqliteJournal(Journal):
         text = f"[{b','.join(lines).decode()}]"
         written = self._writer.execute(_APPEND, (text,)).rowcount
         return self._left_out(text) if written < len(lines) else set()
+
+    async def append_soon(self, lines: Sequence[bytes], in_thread: InThread) -> set[int]:
+        """Append them in the thread: the event loop must not wait for the disk."""
+        return set(await in_thread(partial(self.append, lines)))
+
+    def flush(self) -> None:
+        """Do nothing: what was appended is in the file."""
 
     def _left_out(self, text: str) -> set[int]:
         rows = self._writer.execute(
