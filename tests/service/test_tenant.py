@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,31 @@ def test_too_late_is_told_when_the_end_of_the_decision_is_on_disk(
         with pytest.raises(Refusal, match="too late"):
             await served.reward(decided.decision_id, RewardRequest(1.0))
         assert [one.kind for one in served.files.reader.after(0)] == ["decision", "expiry"]
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_rewards_of_several_slots_are_written_by_one_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between two commits would leave a part of them, and the rest would be too late."""
+
+    async def play() -> None:
+        served = await started(tmp_path)
+        arms = [Arm("a", [1.0, 0.0]), Arm("b", [0.0, 1.0]), Arm("c", [1.0, 1.0])]
+        decided = await served.decide(DecisionRequest("ana", arms, slots=3))
+        commits: list[int] = []
+        append = served.files.journal.append
+
+        def counted(lines: Sequence[bytes]) -> set[int]:
+            commits.append(len(lines))
+            return append(lines)
+
+        monkeypatch.setattr(served.files.journal, "append", counted)
+        values = {1: 1.0, 2: 0.0, 3: 0.5}
+        await served.reward(decided.decision_id, RewardRequest(values=values))
+        assert commits == [3]
         await served.stop()
 
     asyncio.run(play())

@@ -137,16 +137,17 @@ class Committer:
                 retry_after=1,
             )
 
-    def submit(self, line: Line) -> asyncio.Future[Any]:
-        """Return a future that is done when the line is on disk and has been applied.
+    def submit(self, *lines: Line) -> asyncio.Future[Any]:
+        """Return a future that is done when lines are on disk and have been applied.
 
-        Its result is the set of numbers of the batch's lines that the journal left out.
+        One commit writes all of them, or none. The result is the set of numbers of the batch's
+        lines that the journal left out.
         """
         if not self._waiting or self._waiting[-1].job is not None:
             self._waiting.append(_Batch())
         batch = self._waiting[-1]
-        batch.lines.append(line)
-        self._queued += 1
+        batch.lines += lines
+        self._queued += len(lines)
         waiter = self._wait_for(batch)
         self._kick()
         return waiter

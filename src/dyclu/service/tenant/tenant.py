@@ -373,9 +373,7 @@ class Tenant:
                 raise
             except sqlite3.Error as error:
                 raise unavailable(f"the journal cannot be read: {error}") from None
-            # Lines submitted together are written by one commit: all of them, or none.
-            written = [self.committer.submit(line) for line in reply.lines]
-            left_out = set[int]().union(*[await waiter for waiter in written])
+            left_out = await self.committer.submit(*reply.lines) if reply.lines else set[int]()
             if not any(line.seq in left_out for line in reply.lines):
                 return reply.answer
             for line in reply.lines:
@@ -403,8 +401,7 @@ class Tenant:
         copy of the same request that comes later.
         """
         while lines := self.engine.expire():
-            for one in lines:
-                self.committer.submit(one)
+            self.committer.submit(*lines)
             await self.committer.settled()
         await self.committer.settled()
 
@@ -417,8 +414,7 @@ class Tenant:
         with suppress(Refusal):
             self.committer.check()
             while lines := [*self.engine.expire(), *self.engine.evict()]:
-                for one in lines:
-                    self.committer.submit(one)
+                self.committer.submit(*lines)
                 await self.committer.settled()
             await self.erasures.look_after()
 
