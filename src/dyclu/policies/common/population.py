@@ -52,6 +52,9 @@ share ``2p/(1 − p)``. Without a bound, noise that is too small would confirm i
 RESOLUTION = 1e-12
 """Share of the rewards' mean square below which a variance is rounding."""
 
+ROUNDING = 1e-9
+"""Share of a feature's mean square below which its variance is rounding."""
+
 LARGEST = 25.0
 """A squared reward, or a context's squared length, counts as at most this many times the mean; of
 the first ones, this many times the median of those that are not 0."""
@@ -93,6 +96,10 @@ DIRECTIONS = (
     (-1.0, 0.3),
 )  # fmt: skip
 """Powers of this factor for Σ and for the noise that are tried."""
+
+UNEVEN, UNITS_NATS = 4.0, 3.0
+"""Ratio of the features' variances from which on their units are compared; and the gain in log
+evidence that a change of units must bring."""
 
 LONGER, SHORTER = 1.5, 0.6
 """Powers of this factor after one of them was taken, and after none was."""
@@ -163,7 +170,7 @@ class Population:
         self.first: list[tuple[float, float]] = []
         self.stream = np.zeros(9)
         self.stream[kernels.ledger.NOISE] = 1.0
-        self.changes, self.stride = 0.0, 2.0
+        self.changes, self.stride, self.own_units = 0.0, 2.0, False
         self.segments, self.span, self.clock, self.due = 0, LEAST_SPAN, 0, 1.0
         self._set_hazard()
 
@@ -251,8 +258,27 @@ class Population:
         spread = self.size * n / (n + 1.0) - float(centre @ centre)
         least = self.size / (n + 1.0) + RESOLUTION * self.size
         guess = np.full(self.dim + 1, SIGNAL * self.variance / max(spread, least))
+        guess[:-1] *= self._weights(own=self.own_units)
         guess[-1] = SIGNAL * self.variance
         return guess
+
+    def _spreads(self) -> FloatArray:
+        """Return the variance of each feature over the contexts; 0 if it is only rounding."""
+        squares, centre = self.contexts.diagonal()[:-1], self.contexts[-1, :-1]
+        spreads = squares - centre**2
+        return np.where(spreads > ROUNDING * squares, spreads, 0.0)
+
+    def _weights(self, *, own: bool) -> FloatArray:
+        """Return the variances of even slopes, by those of slopes even in the caller's units.
+
+        In units of their `own`, all features have the same variance: then that of a slope is the
+        smaller the larger its feature is. The variance of levels is the same in both units.
+        """
+        spreads, weights = self._spreads(), np.ones(self.dim)
+        varies = spreads > 0.0
+        if own and varies.any():
+            weights[varies] = spreads[varies].mean() / spreads[varies]
+        return weights
 
     def _shifted(self, variances: FloatArray) -> FloatArray:
         """Return the covariance of a taste from variances of its slopes and of its mean reward.
@@ -319,6 +345,7 @@ class Population:
         column = kernels.ledger
         columns = (sums[:, at] for at in (column.ENERGY, column.RATIO, column.HELD))
         energies, ratios, held = (np.ascontiguousarray(one) for one in columns)
+        self._choose_units(grams, moments, ratios)
         self._rescale(grams, moments, energies, ratios, held)
         guess, p, n = self._guess(), self.dim + 1, len(sums)
         known_mean = guess / SIGNAL
@@ -341,11 +368,43 @@ class Population:
         self._set_prior()
 
     def _even(self, covariance: FloatArray) -> FloatArray:
-        """Return the mean variance of slopes, for each, and that of the mean context's reward."""
-        even = np.full(self.dim + 1, covariance[:-1, :-1].trace() / self.dim)
+        """Return even variances of slopes, and that of the mean context's reward."""
+        even, weights = np.empty(self.dim + 1), self._weights(own=self.own_units)
+        even[:-1] = (covariance.diagonal()[:-1] / weights).mean() * weights
         z = np.append(self._centre, 1.0)
         even[-1] = z @ covariance @ z
         return even
+
+    def _choose_units(self, grams: FloatArray, moments: FloatArray, ratios: FloatArray) -> None:
+        """Decide in which units slopes are even: the caller's, or the features' deviations.
+
+        The panel's evidence of the two even covariances, which explain the same variance of
+        rewards, must differ clearly. Then the present one begins anew.
+        """
+        spreads = self._spreads()
+        if spreads.max() <= UNEVEN * spreads[spreads > 0.0].min(initial=math.inf):
+            return
+        even = self._even(self.line_tastes)
+        signal = float(self.line_tastes.diagonal()[:-1] @ spreads)
+
+        def tastes(own: bool) -> FloatArray:
+            weights = self._weights(own=own)
+            even[:-1] = signal / float(weights @ spreads) * weights
+            return self._shifted(even)
+
+        def evidence(tastes: FloatArray) -> float:
+            precision = _inverse(tastes)
+            shift = precision @ self.line
+            _, logdet = np.linalg.slogdet(precision)
+            return 0.5 * len(grams) * float(logdet - self.line @ shift) + float(
+                kernels.population.panel_evidence(
+                    grams, moments, ratios, precision, shift, self.line_noise
+                )
+            )
+
+        present, other = tastes(self.own_units), tastes(not self.own_units)
+        if evidence(other) > evidence(present) + UNITS_NATS:
+            self.own_units, self.line_tastes = not self.own_units, other
 
     def _rescale(
         self,
@@ -530,7 +589,8 @@ class Population:
         return state, {name: getattr(self, name) for name in _ARRAYS}
 
     def fill(self, state: dict[str, Any], arrays: dict[str, FloatArray]) -> None:
-        """Restore what `dump` returned."""
+        """Restore what `dump` returned; in older files all units are the caller's."""
+        state = {"own_units": False} | state
         for name in _NUMBERS:
             setattr(self, name, state[name])
         self.first = [tuple(pair) for pair in state["first"]]
@@ -540,7 +600,18 @@ class Population:
             setattr(self, name, columns.of_shape(name, arrays[name], shape).copy())
 
 
-_NUMBERS = ("first", "changes", "segments", "span", "clock", "due", "line_noise", "odds", "stride")
+_NUMBERS = (
+    "first",
+    "changes",
+    "segments",
+    "span",
+    "clock",
+    "due",
+    "line_noise",
+    "odds",
+    "stride",
+    "own_units",
+)
 _ARRAYS = (
     "mean", "covariance", "precision", "shift", "totals", "contexts", "stream", "line",
     "line_tastes", "line_doubt",

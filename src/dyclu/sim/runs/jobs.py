@@ -33,8 +33,8 @@ FIRST_RELEASE = "0.1.0"
 """Part of every key since the first stored results. A release changes no number by itself, so it
 must not make stored results invalid; `RESULT_VERSION` and `POLICY_VERSIONS` do, where needed."""
 
-POLICY_VERSIONS = {"atlas": 1}
-"""Increased instead when only this policy gives other numbers: results of the others stay valid."""
+POLICY_VERSIONS = {"atlas": 2, "random-effects": 1}
+"""Increased instead when only these policies give other numbers: results of others stay valid."""
 
 LOOK = 25
 """Neighbourhoods are measured at every 25th round of a user, which takes almost no time."""

@@ -70,6 +70,51 @@ def test_tastes_that_are_all_alike_have_a_small_spread() -> None:
     assert math.sqrt(population.line_noise) == pytest.approx(0.5, rel=0.1)
 
 
+@pytest.mark.parametrize("ratio", [1e-3, 10.0, 1e3])
+@pytest.mark.parametrize("own", [True, False])
+def test_the_panel_tells_in_which_units_slopes_are_even(ratio: float, own: bool) -> None:
+    """In the other units one feature explains a hundredth of what it does: 30 segments show it."""
+    rng, scales = np.random.default_rng(4), np.array([1.0, 1.0, ratio])
+    population = Population(DIM, noise=None, rewards=None)
+    grams, moments, sums = [], [], []
+    for _ in range(30):
+        theta = rng.normal(size=DIM) / (scales if own else scales.max())
+        X = rng.normal(size=(10, DIM)) * scales
+        y = X @ theta + 0.05 * rng.normal(size=10)
+        for x, reward in zip(X, y.tolist(), strict=True):
+            population.record(x.copy(), reward)
+            if population.clock == 1:
+                population.begin()
+        Z = np.column_stack([X, np.ones(10)])
+        grams.append(Z.T @ Z)
+        moments.append(Z.T @ y)
+        sums.append([10.0, y @ y, 1.0, 1.0])
+    for _ in range(10):
+        population.learn(np.array(grams), np.array(moments), np.array(sums))
+    assert population.own_units == own
+    if own:
+        levels = np.diag(population.line_tastes)[:-1] * scales**2
+        np.testing.assert_allclose(levels, 1.0, rtol=0.6)
+
+
+def test_features_of_one_size_are_in_the_callers_units_and_not_compared() -> None:
+    population, *sums = panel(
+        2, segments=40, rewards=12, noise=0.1, spread=np.diag([1.0, 1e-4, 1e-4, 1.0]),
+        mean=np.zeros(DIM + 1),
+    )  # fmt: skip
+    for _ in range(10):
+        population.learn(*sums)
+    assert not population.own_units
+
+
+def test_a_constant_feature_has_no_unit_of_its_own() -> None:
+    population = Population(2, noise=None, rewards=None)
+    for step in range(50):
+        population.record(np.array([3.0, float(step % 5)]), 1.0)
+    weights = population._weights(own=True)
+    assert weights.tolist() == [1.0, 1.0]
+
+
 @settings(max_examples=20)
 @given(SEEDS, st.integers(1, 6), st.integers(1, 5))
 def test_covariances_are_positive_for_any_panel(seed: int, segments: int, rewards: int) -> None:
