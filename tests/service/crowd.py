@@ -76,13 +76,16 @@ class Witness:
         self.counts[what] += 1
 
     def erase(self, ids: set[str]) -> None:
-        """Expect nothing of these any more, but that they are gone."""
-        slots = sum(len(arms) for id, arms in self.decisions.items() if id in ids)
+        """Expect nothing of these any more, but that they are gone.
+
+        Other clients write into the same dicts meanwhile, so these are not walked through.
+        """
+        slots = sum(len(self.decisions[id]) for id in ids if id in self.decisions)
         self.unlearnt += slots + len(ids & self.events)
         told: dict[str, Any]
         for told in (self.decisions, self.rewards, self.late):
-            for id in ids & told.keys():
-                del told[id]
+            for id in ids:
+                told.pop(id, None)
         for some in (self.activated, self.events):
             some -= ids
         self.erased |= ids
