@@ -249,18 +249,25 @@ class Population:
         centre: FloatArray = self.contexts[-1, :-1] * (n / (n + 1.0))
         return centre
 
-    def _guess(self) -> FloatArray:
+    def _guess(self, *, own: bool | None = None) -> FloatArray:
         """Return the variances of a taste's entries before any data, the intercept's last.
 
         Here the intercept is that at the mean context: features may be shifted by any constant.
+        Slopes are even in the units in use, or in those that `own` says.
         """
         n, centre = self.totals[0], self._centre
         spread = self.size * n / (n + 1.0) - float(centre @ centre)
         least = self.size / (n + 1.0) + RESOLUTION * self.size
         guess = np.full(self.dim + 1, SIGNAL * self.variance / max(spread, least))
-        guess[:-1] *= self._weights(own=self.own_units)
+        guess[:-1] *= self._weights(own=self.own_units if own is None else own)
         guess[-1] = SIGNAL * self.variance
         return guess
+
+    def _mean_precision(self, *, own: bool) -> FloatArray:
+        """Return the precision of the mean taste before any data: it may explain all rewards."""
+        variances = self._guess(own=own) / SIGNAL
+        variances[-1] = max(self.totals[2] / self.totals[0], self.variance)
+        return _inverse(self._shifted(variances))
 
     def _spreads(self) -> FloatArray:
         """Return the variance of each feature over the contexts; 0 if it is only rounding."""
@@ -345,15 +352,13 @@ class Population:
         column = kernels.ledger
         columns = (sums[:, at] for at in (column.ENERGY, column.RATIO, column.HELD))
         energies, ratios, held = (np.ascontiguousarray(one) for one in columns)
-        self._choose_units(grams, moments, ratios)
+        self._choose_units(grams, moments, ratios, energies)
         self._rescale(grams, moments, energies, ratios, held)
         guess, p, n = self._guess(), self.dim + 1, len(sums)
-        known_mean = guess / SIGNAL
-        known_mean[-1] = max(self.totals[2] / self.totals[0], self.variance)
         mean, mean_covariance, scatter = np.empty(p), np.empty((p, p)), np.empty((p, p))
         residual, told = kernels.population.expect(
             grams, moments, ratios, energies, _inverse(self.line_tastes), self.line_noise,
-            _inverse(self._shifted(known_mean)), mean, mean_covariance, scatter,
+            self._mean_precision(own=self.own_units), mean, mean_covariance, scatter,
         )  # fmt: skip
         full = (scatter + self._shifted(guess)) / (n + 1.0)
         tastes = (told * full + p * self._shifted(self._even(full))) / (told + p)
@@ -375,35 +380,44 @@ class Population:
         even[-1] = z @ covariance @ z
         return even
 
-    def _choose_units(self, grams: FloatArray, moments: FloatArray, ratios: FloatArray) -> None:
+    def _choose_units(
+        self, grams: FloatArray, moments: FloatArray, ratios: FloatArray, energies: FloatArray
+    ) -> None:
         """Decide in which units slopes are even: the caller's, or the features' deviations.
 
         The panel's evidence of the two even covariances, which explain the same variance of
-        rewards, must differ clearly. Then the present one begins anew.
+        rewards, must differ clearly. Then the present one begins anew. The mean is integrated out
+        under each of them: one that was fitted in the other units would look impossible, or free.
         """
         spreads = self._spreads()
         if spreads.max() <= UNEVEN * spreads[spreads > 0.0].min(initial=math.inf):
             return
-        even = self._even(self.line_tastes)
+        even, p = self._even(self.line_tastes), self.dim + 1
         signal = float(self.line_tastes.diagonal()[:-1] @ spreads)
+        mean, covariance, scatter = np.empty(p), np.empty((p, p)), np.empty((p, p))
 
         def tastes(own: bool) -> FloatArray:
             weights = self._weights(own=own)
             even[:-1] = signal / float(weights @ spreads) * weights
             return self._shifted(even)
 
-        def evidence(tastes: FloatArray) -> float:
-            precision = _inverse(tastes)
-            shift = precision @ self.line
-            _, logdet = np.linalg.slogdet(precision)
-            return 0.5 * len(grams) * float(logdet - self.line @ shift) + float(
+        def evidence(tastes: FloatArray, own: bool) -> float:
+            precision, before = _inverse(tastes), self._mean_precision(own=own)
+            kernels.population.expect(
+                grams, moments, ratios, energies, precision, self.line_noise, before, mean,
+                covariance, scatter,
+            )  # fmt: skip
+            total = len(grams) * _log_det(precision) + _log_det(before) + _log_det(covariance)
+            total += float(mean @ _inverse(covariance) @ mean)
+            return 0.5 * total + float(
                 kernels.population.panel_evidence(
-                    grams, moments, ratios, precision, shift, self.line_noise
+                    grams, moments, ratios, precision, np.zeros(p), self.line_noise
                 )
             )
 
         present, other = tastes(self.own_units), tastes(not self.own_units)
-        if evidence(other) > evidence(present) + UNITS_NATS:
+        gain = evidence(other, not self.own_units) - evidence(present, self.own_units)
+        if gain > UNITS_NATS:
             self.own_units, self.line_tastes = not self.own_units, other
 
     def _rescale(
@@ -653,6 +667,11 @@ def _inverse(matrix: FloatArray) -> FloatArray:
         inverse = np.linalg.pinv(matrix, hermitian=True)
         out[:] = 0.5 * (inverse + inverse.T)
     return out
+
+
+def _log_det(matrix: FloatArray) -> float:
+    """Return the log determinant of a positive definite matrix."""
+    return float(np.linalg.slogdet(matrix)[1])
 
 
 def _median(squares: Sequence[float]) -> float:

@@ -97,6 +97,34 @@ def test_the_panel_tells_in_which_units_slopes_are_even(ratio: float, own: bool)
         np.testing.assert_allclose(levels, 1.0, rtol=0.6)
 
 
+@pytest.mark.parametrize("scales", [(1.0, 1.0, 0.01), (1e-6, 1.0, 1e5)])
+@pytest.mark.parametrize("common", [0.0, 2.0])
+def test_units_are_chosen_once_also_where_most_users_like_the_same(
+    scales: tuple[float, ...], common: float
+) -> None:
+    """A mean that was fitted in the other units would make each of the two look better in turn."""
+    rng, population = np.random.default_rng(1), Population(DIM, noise=None, rewards=None)
+    tastes = rng.normal(size=(40, DIM)) * [1.0, 1.0, 0.1] + [0.0, 0.0, common]
+    grams, moments = np.zeros((40, DIM + 1, DIM + 1)), np.zeros((40, DIM + 1))
+    sums = np.column_stack((np.zeros((40, 2)), np.ones((40, 2))))
+    changes, before = 0, False
+    for step in range(1, 1201):
+        user, x = step % 40, rng.normal(size=DIM)
+        y, z = float(x @ tastes[user] + 0.1 * rng.normal()), np.append(x * scales, 1.0)
+        population.record(z[:-1].copy(), y)
+        grams[user] += np.outer(z, z)
+        moments[user] += y * z
+        sums[user, :2] += 1.0, y * y
+        if step == 1:
+            population.begin()
+        if step % 40 == 0:
+            population.learn(grams, moments, sums)
+            changes += population.own_units != before
+            before = population.own_units
+    assert population.own_units
+    assert changes == 1
+
+
 def test_features_of_one_size_are_in_the_callers_units_and_not_compared() -> None:
     population, *sums = panel(
         2, segments=40, rewards=12, noise=0.1, spread=np.diag([1.0, 1e-4, 1e-4, 1.0]),
