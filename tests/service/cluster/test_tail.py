@@ -17,6 +17,7 @@ from dyclu.service.disk.postgres import tail as tails
 from dyclu.service.disk.postgres.database import Database
 from dyclu.service.disk.postgres.journal import FEW, PostgresJournal
 from dyclu.service.disk.sqlite.reader import JournalReader
+from dyclu.service.disk.sqlite.tables import FORMAT
 from dyclu.service.engine.lines import EventBody, Line, encode, make_line
 from dyclu.service.tenant import rebuild
 
@@ -112,6 +113,8 @@ def test_if_the_copy_takes_nothing_lines_are_found_and_nothing_else_is_read_unti
             with pytest.raises(sqlite3.OperationalError, match="lacks lines"):
                 reader.last()
             assert reader.find("e1", "event") == event(1)
+            # No line changes a fact, so operators are told what there is to tell.
+            assert (reader.facts().dim, reader.format()) == (2, FORMAT)
             with pytest.raises(StoreError, match="lacks lines"):
                 await append(journal, 2)
         await asyncio.to_thread(journal.reopen)
