@@ -125,5 +125,36 @@ def test_if_the_copy_takes_nothing_lines_are_found_and_nothing_else_is_read_unti
     asyncio.run(ask())
 
 
+def test_after_the_copy_was_filled_lines_are_copied_after_a_while_again(
+    journal: PostgresJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tails, "LATE", 0.05)
+
+    def full(_: object) -> set[int]:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async def ask() -> None:
+        with monkeypatch.context() as failing:
+            failing.setattr(journal._copy, "append", full)
+            await append(journal, 1)
+            # This write was begun before the copy failed, and ends after it.
+            append_soon = journal._database.appends.append_soon
+
+            async def slow(*told: Any) -> Any:
+                await asyncio.sleep(0.1)
+                return await append_soon(*told)
+
+            failing.setattr(journal._database.appends, "append_soon", slow)
+            await append(journal, 2)
+            assert journal._tail.failed
+            await asyncio.sleep(0.1)
+        await asyncio.to_thread(journal.reopen)
+        await append(journal, 3)
+        await asyncio.sleep(0.2)
+        assert in_file(journal) == [1, 2, 3]
+
+    asyncio.run(ask())
+
+
 def test_a_rebuild_reads_what_may_wait_from_the_event_loop() -> None:
     assert tails.MOST <= rebuild.FEW
