@@ -156,5 +156,12 @@ def test_after_the_copy_was_filled_lines_are_copied_after_a_while_again(
     asyncio.run(ask())
 
 
+def test_no_lines_are_written_by_no_statement(journal: PostgresJournal) -> None:
+    async def ask() -> None:
+        assert await append(journal) == set()
+
+    asyncio.run(ask())
+
+
 def test_a_rebuild_reads_what_may_wait_from_the_event_loop() -> None:
     assert tails.MOST <= rebuild.FEW
