@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from dyclu.errors import OptionError
 from dyclu.service.cluster.places import partition_of, told_by
+from dyclu.service.disk.postgres.appends import Appends
 from dyclu.service.http.routing import KEY, PARTITION
 from dyclu.service.settings import described, without_password
 from tests.service.postgres import Postgres
@@ -108,6 +110,27 @@ def _refusals(a: Running, b: Running) -> None:
     passed = {KEY: a.service.keeper.key, PARTITION: str(theirs)}  # type: ignore[union-attr]
     answer = a.http.get("/v1/policy", headers=passed)
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "moved")
+
+
+def test_rewards_of_several_slots_are_written_by_one_statement(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between two would leave a part of them, and the rest would be too late."""
+    statements: list[list[int]] = []
+    write = Appends._write
+
+    def counted(made: Appends, group: Any, statement: str) -> Any:
+        statements.append([len(json.loads(b"[%b]" % one.lines)) for one in group])
+        return write(made, group, statement)
+
+    arms = [{"id": id, "features": [float(id == "a"), 1.0]} for id in "abc"]
+    with member(store, tmp_path, name="a", partitions=1) as a:
+        asked = {"user": "ana", "arms": arms, "slots": 3}
+        id = insist(lambda: a.http.post("/v1/decisions", json=asked)).json()["decision_id"]
+        monkeypatch.setattr(Appends, "_write", counted)
+        values = {"values": {"1": 1.0, "2": 0.0, "3": 0.5}}
+        assert a.http.post(f"/v1/decisions/{id}/reward", json=values).status_code == 200
+        assert statements == [[3]]
 
 
 def test_requests_are_refused_while_the_database_is_away_and_nothing_is_lost(

@@ -17,6 +17,7 @@ from dyclu.service.disk.postgres import tail as tails
 from dyclu.service.disk.postgres.database import Database
 from dyclu.service.disk.postgres.journal import FEW, PostgresJournal
 from dyclu.service.disk.sqlite.reader import JournalReader
+from dyclu.service.disk.sqlite.tables import FORMAT
 from dyclu.service.engine.lines import EventBody, Line, encode, make_line
 from dyclu.service.tenant import rebuild
 
@@ -112,12 +113,52 @@ def test_if_the_copy_takes_nothing_lines_are_found_and_nothing_else_is_read_unti
             with pytest.raises(sqlite3.OperationalError, match="lacks lines"):
                 reader.last()
             assert reader.find("e1", "event") == event(1)
+            # No line changes a fact, so operators are told what there is to tell.
+            assert (reader.facts().dim, reader.format()) == (2, FORMAT)
             with pytest.raises(StoreError, match="lacks lines"):
                 await append(journal, 2)
         await asyncio.to_thread(journal.reopen)
         assert await append(journal, 2) == set()
         with closing(journal.reader()) as reader:
             assert reader.last() == 2
+
+    asyncio.run(ask())
+
+
+def test_after_the_copy_was_filled_lines_are_copied_after_a_while_again(
+    journal: PostgresJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tails, "LATE", 0.05)
+
+    def full(_: object) -> set[int]:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async def ask() -> None:
+        with monkeypatch.context() as failing:
+            failing.setattr(journal._copy, "append", full)
+            await append(journal, 1)
+            # This write was begun before the copy failed, and ends after it.
+            append_soon = journal._database.appends.append_soon
+
+            async def slow(*told: Any) -> Any:
+                await asyncio.sleep(0.1)
+                return await append_soon(*told)
+
+            failing.setattr(journal._database.appends, "append_soon", slow)
+            await append(journal, 2)
+            assert journal._tail.failed
+            await asyncio.sleep(0.1)
+        await asyncio.to_thread(journal.reopen)
+        await append(journal, 3)
+        await asyncio.sleep(0.2)
+        assert in_file(journal) == [1, 2, 3]
+
+    asyncio.run(ask())
+
+
+def test_no_lines_are_written_by_no_statement(journal: PostgresJournal) -> None:
+    async def ask() -> None:
+        assert await append(journal) == set()
 
     asyncio.run(ask())
 

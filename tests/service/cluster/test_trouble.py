@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ import httpx
 import psycopg
 import pytest
 
+from dyclu.service.disk.postgres.journal import PostgresJournal
+from dyclu.service.disk.sqlite.reader import JournalReader
 from tests.service.browser import Browser, browser
 from tests.service.cluster.test_cluster import PATIENCE, insist, member
 from tests.service.cluster.test_owners import two_members
+from tests.service.cluster.test_taking_over import keeper_of
 from tests.service.postgres import Postgres
 from tests.service.running import ARMS, Running, wait_until
 
@@ -113,6 +117,31 @@ def test_a_database_that_is_slow_is_told_and_serves_on(store: str, tmp_path: Pat
         # Within the lease nothing is refused.
         assert a.reward(id, 1.0).status_code == 200
         wait_until(lambda: cluster(a)["database"] < 0.5, seconds=PATIENCE)
+
+
+def test_lines_that_could_not_be_copied_are_read_again_without_a_write(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with member(store, tmp_path, name="a", partitions=1) as a:
+        insist(a.decide)
+        (partition,) = keeper_of(a).serving.values()
+        journal = partition.tenant.files.journal
+        assert isinstance(journal, PostgresJournal)
+        tail = journal._tail
+        # Once: the log of the copy is cut, which would flush the tail as well.
+        wait_until(lambda: not journal.owes, seconds=PATIENCE)
+
+        def full(_: object) -> set[int]:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        with monkeypatch.context() as failing:
+            failing.setattr(journal._copy, "append", full)
+            assert insist(a.decide).status_code == 200
+            wait_until(lambda: tail.failed, seconds=PATIENCE)
+        wait_until(lambda: not tail.failed, seconds=20)
+        wait_until(lambda: partition.tenant.trouble is None, seconds=20)
+        with closing(JournalReader(journal.path)) as reader:
+            assert reader.last() == 2
 
 
 def test_a_database_that_hangs_for_longer_than_the_lease_is_told(

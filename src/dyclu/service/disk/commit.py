@@ -187,6 +187,17 @@ class Committer:
         if last is not None:
             await self._wait_for(last)
 
+    def flush(self) -> None:
+        """Write what waits to the file that is read; if it cannot be, begin to heal it.
+
+        Otherwise reads would fail until the next write finds out.
+        """
+        if self.trouble is None and self.idle:
+            try:
+                self._journal.flush()
+            except sqlite3.Error as error:
+                self._fail(_Batch(), error)
+
     async def tidy(self) -> None:
         """Cut what was erased off the write-ahead log, if a reader was in the way before."""
         if self._journal.owes and self.trouble is None:

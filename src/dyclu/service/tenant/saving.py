@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from contextlib import suppress
 
@@ -16,8 +17,9 @@ from dyclu.service.tenant.rebuild import WORTH_A_SNAPSHOT, Rebuild
 LOG = logging.getLogger("dyclu.service")
 
 FEW_USERS, QUICK = 1_000, 0.5
-"""Users up to which a partition writes its snapshot itself, unless the last one took so many
-seconds. A process needs a second of CPU time, and replays what was learnt here already."""
+"""Users up to which a partition writes its snapshot itself: a process needs a second of CPU time,
+and replays what was learnt here already. After one that took so many seconds, or failed, the next
+one waits until it is due."""
 
 REST = 20
 """So many times as long as a snapshot took, no other partition of the process writes one."""
@@ -44,14 +46,16 @@ class Saving:
         self._files, self._engine, self._committer = files, engine, committer
         self._erasures = erasures
         self._rebuild, self._every, self._here = rebuild, every, here
+        self._quick = True
 
     async def run(self) -> None:
         """Wait until a snapshot is due, or a rebuild is done, which removed all others; take it."""
         await self._wait()
         self._rebuild.done.clear()
         async with self._files.turn:
-            if self._new >= WORTH_A_SNAPSHOT and self._may:
-                await (self._take_here() if self._small else self.take())
+            due = self._new >= WORTH_A_SNAPSHOT and self._may
+            if due and not (self._small and await self._take_here()):
+                await self.take()
 
     async def _wait(self) -> None:
         """Wait for a rebuild, or until so many seconds have passed or many lines have come."""
@@ -61,7 +65,7 @@ class Saving:
                 async with asyncio.timeout(min(left, LOOK) if self._here else left):
                     await self._rebuild.done.wait()
                     return
-            if self._small and self._new >= LINES and self._may:
+            if self._small and self._quick and self._new >= LINES and self._may:
                 return
 
     @property
@@ -77,26 +81,40 @@ class Saving:
     def _small(self) -> bool:
         return self._here and len(self._engine.state.users) <= FEW_USERS
 
-    async def _take_here(self) -> None:
+    async def _take_here(self) -> bool:
         """Write a snapshot of the present state, in the committer's thread, and share it.
 
         No line is applied while a job of the committer runs, so the state stands still; decisions
         only read it. All partitions have as many new lines at the same time: they take turns.
+        Returns False if it cannot be written here.
         """
         async with self._files.beside:
-            began = time.monotonic()
-            well = await self._committer.do(self._save_standing)
-            took = time.monotonic() - began
-            self._here = well and took < QUICK
+            took = await self._committer.do(self._save_standing)
+            if took is None:
+                return True
+            self._quick = took < QUICK
             await carry_out(self._files.sharing(), self._committer)
             await asyncio.sleep(min(REST * took, LOOK))
+        return math.isfinite(took)
 
-    def _save_standing(self) -> bool:
-        """Save, unless an erasure changes the state at this moment; return whether that is well."""
-        if self._erasures.running:
-            return True
-        self.save()
-        return self._files.saved == self._engine.state.total.seq
+    def _save_standing(self) -> float | None:
+        """Save; return the seconds it took, infinite if it failed, None if somebody is erased.
+
+        It never raises: the committer would take an error of a policy for one of the journal. Time
+        in the committer's queue does not count.
+        """
+        erasures, epoch = self._erasures, self._erasures.epoch
+        if erasures.running:
+            return None
+        began = time.monotonic()
+        try:
+            self.save()
+        except Exception:
+            LOG.exception("no snapshot of %s was written here", self._files.name)
+            return math.inf
+        if self._files.saved == self._engine.state.total.seq:
+            return time.monotonic() - began
+        return None if erasures.running or erasures.epoch != epoch else math.inf
 
     async def take(self) -> None:
         """Start a process that makes a snapshot from the last one and the journal."""

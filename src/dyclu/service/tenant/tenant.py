@@ -411,6 +411,7 @@ class Tenant:
         if self.snapshots.owes:
             self.snapshots.discard(self.files.reader)
         self._advise()
+        self.committer.flush()
         with suppress(Refusal):
             self.committer.check()
             while lines := [*self.engine.expire(), *self.engine.evict()]:

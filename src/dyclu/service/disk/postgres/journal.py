@@ -127,6 +127,8 @@ class PostgresJournal(Journal):
         Lines that wait are copied by the event loop, if they are few: this takes less time than a
         thread needs to get its turn, and nothing waits for the disk, since copies are not synced.
         """
+        if not lines:
+            return set()
         if self._tail.failed:
             raise StoreError(f"{self.path} lacks lines that the database has; it is copied again")
         by_number = {_number(line): line for line in lines}

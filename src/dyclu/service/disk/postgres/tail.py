@@ -87,6 +87,8 @@ class Tail:
             self._timer = None
 
     def _flush_late(self) -> None:
+        # Also if the copy fails: lines that come later need a timer.
+        self._cancel()
         # The next write, or whoever reads, finds out that it failed.
         with suppress(sqlite3.Error):
             self.flush()

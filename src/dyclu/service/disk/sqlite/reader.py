@@ -56,7 +56,8 @@ class JournalReader:
     def facts(self) -> Facts:
         """Return the facts that the journal stores about itself."""
         try:
-            meta = dict(self._execute("SELECT name, value FROM meta"))
+            # No line changes a fact: they can be read if the latest lines cannot be copied.
+            meta = dict(self._connection.execute("SELECT name, value FROM meta"))
             facts = Facts(
                 int(meta["dim"]),
                 bytes.fromhex(meta["secret"]),
@@ -78,7 +79,7 @@ class JournalReader:
 
     def format(self) -> int:
         """Return the version of the tables and of the lines in them."""
-        found = self._execute("SELECT value FROM meta WHERE name = 'format'")
+        found = self._connection.execute("SELECT value FROM meta WHERE name = 'format'")
         return int(found.fetchone()[0])
 
     def last(self) -> int:
