@@ -23,6 +23,10 @@ its decision is not known any more; in time it must not."""
 SHARED = 6
 """Users whom all clients of a tenant speak of, and nobody erases."""
 
+REPEATED, IN_DOUBT = "repeated requests", "requests refused in doubt"
+"""Names under which attempts are counted that were not answered, because the service was killed;
+and those that a process refused which cannot tell what became of them."""
+
 AGAIN = (401, 429, 503)
 """Refusals that pass; one because of the key comes from a service of somebody else."""
 
@@ -69,6 +73,11 @@ class Witness:
     unlearnt: int = 0
     answers: int = 0
     counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def doubts(self) -> int:
+        """How many attempts may have been carried out although the answer did not say so."""
+        return self.counts[REPEATED] + self.counts[IN_DOUBT]
 
     def heard(self, what: str) -> None:
         """Count an answer."""
@@ -243,10 +252,10 @@ class Client(threading.Thread):
                 self.witness.events.add(row["event_id"])
 
     def erase(self) -> None:
-        before = self.witness.counts["repeated requests"]
+        before = self.witness.doubts
         known = self.ids & (self.witness.decisions.keys() | self.witness.events)
         answer = self.insist("DELETE", f"/v1/users/{self.own}")
-        again = self.witness.counts["repeated requests"] > before
+        again = self.witness.doubts > before
         # The first attempt may have been carried out, and then there is nobody to be erased.
         if answer.status_code == 404 and known and not again:
             self.witness.wrong.append(f"lost before it was erased: {self.own}")
@@ -317,13 +326,13 @@ class Client(threading.Thread):
             try:
                 answer = self.http.request(method, self.url + path, json=body)
             except (httpx.HTTPError, httpx.InvalidURL):
-                self.witness.counts["repeated requests"] += 1
+                self.witness.counts[REPEATED] += 1
                 self.up.clear()
                 continue
             if not _passes(answer):
                 return answer
             # A process that passed it on does not know what became of it.
-            self.witness.counts["repeated requests"] += _in_doubt(answer)
+            self.witness.counts[IN_DOUBT] += _in_doubt(answer)
             time.sleep(0.01)
         raise SystemExit
 
