@@ -450,10 +450,16 @@ def test_snapshots_are_made_under_steady_erasures_and_used_by_the_next_start(
         await until(lambda: len(people) == 3)
         assert written
         assert max(written) > 0
+
+        async def held(state: State) -> None:
+            await asyncio.Event().wait()
+
+        # So that the stop comes while the last erasure is under way.
+        monkeypatch.setattr(served.rebuild, "replay_some", held)
         await served.erase(people.pop())
-        monkeypatch.undo()
         assert served.rebuilding
         await served.stop()
+        monkeypatch.undo()
         served = tenant(tmp_path, policy="atlas", options={})
         await served.start(snapshot_every=1000)
         assert served.snapshots.used == served.state.total.seq
