@@ -83,7 +83,7 @@ test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	$(PYTHON) -m tests.lowest > .venv-lowest/constraints.txt
 	.venv-lowest/bin/pip install --quiet --constraint .venv-lowest/constraints.txt '.[all]' \
-	  hypothesis pandas pytest scikit-learn
+	  duckdb hypothesis pandas polars pytest scikit-learn
 	.venv-lowest/bin/python -m pytest -m "not long" -W default $(LOWEST)
 
 bench: $(READY)
