@@ -403,7 +403,7 @@ class Inference:
         chance, model = float(users.chance[row, 0]), int(users.likely[row, 0])
         if users.status[row] == LOCATED or chance < CERTAIN:
             return Step(surprised)
-        held = users.held(row)
+        held = float(users.held(row))
         others = held if model == NEW else tastes.count[model] - chance * held
         if held < FEW or others < ESTABLISHED * (self.dim + 1) - ROUNDING:
             return Step(surprised)

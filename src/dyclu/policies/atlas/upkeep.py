@@ -7,6 +7,7 @@ compared with the others, one per reward; last, one group of doubtful segments i
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from dyclu import kernels
 from dyclu.policies.atlas.inference import ESTABLISHED, Inference
 from dyclu.policies.atlas.tastes import NEW
-from dyclu.policies.atlas.users import LOCATED, NONE
+from dyclu.policies.atlas.users import NONE
 from dyclu.policies.common.population import COMPARED_USERS, GROWTH, PAIRED
 from dyclu.validation import FloatArray, Ids
 
@@ -105,7 +106,7 @@ class Upkeep:
         population.set_span()
         self.inference.tastes.invalidate()
         self.inference.tastes.refresh(population)
-        self.queue = list(users.doubtful)[:SWEEP]
+        self.queue = list(islice(users.doubtful, SWEEP))
         self.worth, self.held, self.odds = {}, {}, []
         self.phase = PLACING
 
@@ -145,7 +146,8 @@ class Upkeep:
     def _learn_newness(self) -> None:
         tastes = self.inference.tastes
         if len(tastes):
-            joined, members = tastes.joined[tastes.rows], self._members()[tastes.rows]
+            joined = tastes.joined[tastes.rows]
+            members = self._members(self.inference.users.in_doubt())[tastes.rows]
             alone = joined[joined + members - tastes.users[tastes.rows] < 1.5].sum()
             self.inference.population.learn_newness(
                 self.odds, len(tastes), float(joined.sum()), float(alone), self._count_tastes()
@@ -202,9 +204,8 @@ class Upkeep:
     def _empty(self, model: int) -> None:
         """Place all users in doubt who believe in a model elsewhere."""
         users = self.inference.users
-        for row in list(users.doubtful):
-            if (users.chance[row][users.likely[row] == model] > 0.0).any():
-                self.inference.place(row, banned=model)
+        for row in users.believers(users.in_doubt(), model, 0.0).tolist():
+            self.inference.place(row, banned=model)
 
     def _evidence(self, row: int) -> float:
         tastes, population = self.inference.tastes, self.inference.population
@@ -215,18 +216,25 @@ class Upkeep:
             )  # fmt: skip
         return float(tastes.evidence[row])
 
-    def _members(self) -> FloatArray:
-        """Return how many segments, or shares of them, each model has."""
+    def _members(self, rows: Ids, weight: float = 1.0) -> FloatArray:
+        """Return how many segments, or shares of them, each model has.
+
+        Each of the users in doubt in these rows stands for `weight` of them.
+        """
         tastes, users = self.inference.tastes, self.inference.users
         room = int(tastes.rows[-1]) + 1
-        return tastes.users[:room] + users.members(room)
+        return tastes.users[:room] + weight * users.members(rows, room)
+
+    def _some_in_doubt(self) -> tuple[Ids, float]:
+        return self.inference.users.some_in_doubt(int(self.inference.population.clock))
 
     def _merge_some(self) -> None:
+        rows, weight = self._some_in_doubt()
         for _ in range(max(1, COMPARED // (len(self.inference.tastes) + 1))):
             if self.phase == MERGING:
-                self._merge_one()
+                self._merge_one(rows, weight)
 
-    def _merge_one(self) -> None:
+    def _merge_one(self, rows: Ids, weight: float) -> None:
         """Compare one model with the others, and merge it if that raises the evidence."""
         tastes, population = self.inference.tastes, self.inference.population
         row = self.queue.pop() if self.queue else NONE
@@ -235,9 +243,10 @@ class Upkeep:
         if row not in tastes.rows:
             return
         tastes.checked[row] = tastes.count[row]
+        divisions = weight * self.inference.users.divisions(rows, row)
         partner, _ = kernels.births.best_partner(
             tastes.precision, tastes.shift, tastes.tally, tastes.rows, population.precision,
-            population.shift, row, self._members(), self.inference.users.divisions(row), PRUDENCE,
+            population.shift, row, self._members(rows, weight), divisions, PRUDENCE,
         )  # fmt: skip
         if partner != NONE:
             into, other = (row, partner) if tastes.id[row] < tastes.id[partner] else (partner, row)
@@ -275,7 +284,7 @@ class Upkeep:
         tastes, users, population = (
             self.inference.tastes, self.inference.users, self.inference.population,
         )  # fmt: skip
-        pool = self._longest(users.in_doubt_about(NEW), GROUPED)
+        pool = self._longest(users.believers(self._some_in_doubt()[0], NEW, 0.5), GROUPED)
         if len(pool) < 2:
             return
         precision, shift = self._natural_forms(pool)
@@ -294,7 +303,9 @@ class Upkeep:
         tastes, users, population = (
             self.inference.tastes, self.inference.users, self.inference.population,
         )  # fmt: skip
-        members = self._longest(users.believers(model, LEAST_SHARE), MEMBERS)
+        members = self._longest(
+            users.believers(self._some_in_doubt()[0], model, LEAST_SHARE), MEMBERS
+        )
         if len(members) < 2:
             return
         precision, shift = self._natural_forms(members)
@@ -348,7 +359,7 @@ class Upkeep:
     def _longest(self, rows: Ids, most: int) -> Ids:
         """Return those with the most rewards in their segments, 2 at least."""
         users = self.inference.users
-        held = np.array([users.held(int(row)) for row in rows])
+        held = users.held(rows)
         order = np.argsort(-held, kind="stable")[:most]
         return np.asarray(rows[order][held[order] >= 2.0], np.intp)
 
@@ -370,7 +381,7 @@ class Upkeep:
     def _tidy(self) -> None:
         """Remove models that nobody is on and that hold little, and unused ones if too many."""
         tastes, users = self.inference.tastes, self.inference.users
-        members = self._members()
+        members = self._members(users.in_doubt())
         for row in tastes.rows[1:].tolist():
             little = tastes.count[row] < ESTABLISHED * (self.inference.dim + 1)
             used = tastes.users[row] or members[row] >= 0.5 or self.inference.sharing.holds(row)
@@ -385,7 +396,6 @@ class Upkeep:
                 row = min(unused, key=lambda row: tastes.visited[row])
                 self._empty(row)
                 self._close(row)
-        assert not (users.home[: users.rows][users.status[: users.rows] == LOCATED] == NONE).any()
 
     def dump(self) -> dict[str, Any]:
         """Return the state, as JSON holds it."""

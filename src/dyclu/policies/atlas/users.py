@@ -8,6 +8,7 @@ the memory holds the whole segment, it is not stored twice.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ NONE = -1
 
 IN_DOUBT, LOCATED = 0, 1
 """Values of `Users.status`."""
+
+COUNTED = 4096
+"""Users in doubt whose beliefs are counted where about so many are enough."""
 
 CAPACITIES = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """How many rewards the blocks of memory hold."""
@@ -253,9 +257,24 @@ class Users:
         self.likely[row], self.chance[row] = 0.0, 0.0
         self.likely[row, 0], self.chance[row, 0] = model, 1.0
 
-    def members(self, room: int) -> FloatArray:
-        """Return, by row of the models, the sum over users in doubt of their probabilities."""
-        rows = np.fromiter(self.doubtful, np.intp, len(self.doubtful))
+    def in_doubt(self) -> Ids:
+        """Return the rows of all users in doubt, in the order in which they came to be so."""
+        return np.fromiter(self.doubtful, np.intp, len(self.doubtful))
+
+    def some_in_doubt(self, turn: int) -> tuple[Ids, float]:
+        """Return rows of users in doubt, and for how many such users each of them stands.
+
+        If there are many, they are those in every `step`-th row; which ones depends on `turn`.
+        """
+        if len(self.doubtful) <= COUNTED:
+            return self.in_doubt(), 1.0
+        step = math.ceil(self.rows / COUNTED)
+        rows = np.arange(turn % step, self.rows, step)
+        rows = rows[(self.status[rows] == IN_DOUBT) & (self.rewards[rows] > 0.0)]
+        return rows, len(self.doubtful) / max(len(rows), 1)
+
+    def members(self, rows: Ids, room: int) -> FloatArray:
+        """Return, by row of the models, the sum of these users' probabilities."""
         likely = self.likely[rows].astype(np.intp).ravel()
         chance = self.chance[rows].ravel()
         return np.asarray(np.bincount(likely, chance, minlength=room), np.float64)
@@ -268,13 +287,8 @@ class Users:
         for table in (self.likely, self.suspect):
             table[:n][table[:n] == model] = into
 
-    def in_doubt_about(self, model: int) -> Ids:
-        """Return the rows of users in doubt who believe rather in this model than not."""
-        return self.believers(model, 0.5)
-
-    def believers(self, model: int, least: float) -> Ids:
-        """Return the rows of users in doubt who believe in a model with this probability."""
-        rows = np.fromiter(self.doubtful, np.intp, len(self.doubtful))
+    def believers(self, rows: Ids, model: int, least: float) -> Ids:
+        """Return those of these users who believe in a model with more than this probability."""
         return np.asarray(rows[self.chance_of(model, rows) > least], np.intp)
 
     def chance_of(self, model: int, rows: Ids) -> FloatArray:
@@ -290,13 +304,13 @@ class Users:
         belief[model] *= part
         kernels.ledger.store_belief(self.ledger[row], np.arange(room), belief)
 
-    def divisions(self, model: int) -> FloatArray:
-        """Return, by row of the models, how much users in doubt are divided between it and `model`.
+    def divisions(self, rows: Ids, model: int) -> FloatArray:
+        """Return, by row of the models, how much these users are divided between it and `model`.
 
         A user who believes in the two with `a` and `b` adds ``(a + b) h(a/(a + b))``, where `h` is
         the entropy of a division.
         """
-        rows = self.believers(model, 0.0)
+        rows = self.believers(rows, model, 0.0)
         mine = self.chance_of(model, rows)[:, None]
         other, row = self.chance[rows], self.likely[rows].astype(np.intp)
         both = _xlogx(mine + other) - _xlogx(mine) - _xlogx(other)
@@ -304,12 +318,11 @@ class Users:
         total = np.bincount(row.ravel(), both.ravel(), minlength=model + 1)
         return np.asarray(total, np.float64)
 
-    def held(self, row: int) -> float:
-        """Return the number of rewards in a user's segment."""
-        unit = int(self.unit[row])
-        if unit == NONE:
-            return float(self.length[row])
-        return float(self.segments.sums[unit, kernels.ledger.HELD])
+    def held(self, rows: Ids | int) -> FloatArray:
+        """Return the numbers of rewards in these users' segments."""
+        unit = self.unit[rows].astype(np.intp)
+        stored = self.segments.sums[np.maximum(unit, 0), kernels.ledger.HELD]
+        return np.where(unit == NONE, self.length[rows], stored)
 
     def _expose(self) -> None:
         columns.expose_parts(self, "ledger", kernels.ledger.ledger_parts())

@@ -28,8 +28,9 @@ Parts = Mapping[str, tuple[int, ...]]
 FIRST_ROOM = 16
 """Number of rows of new columns."""
 
-GROWTH = 1.25
-"""Factor by which full columns grow; a small one leaves few rows unused."""
+GROWTH, MOST_GROWTH = 1.25, 2**22
+"""Full columns grow by this factor, and by at most so many bytes: no call takes long for it, and
+little room is unused."""
 
 
 def new(dtype: type[_Scalar], *shape: int) -> NDArray[_Scalar]:
@@ -46,18 +47,39 @@ def make_room(owner: object, columns: Columns, rows: int) -> None:
     """Grow the columns to at least this many rows; their contents stay.
 
     The final number of rows does not depend on the number of steps, so that columns read back from
-    a file have the size of columns that grew one row at a time.
+    a file have the size of columns that grew one row at a time. Views of a column are parts of
+    another array afterwards, those that are attributes of the owner are None: expose them again.
     """
     for name in columns:
         column = getattr(owner, name)
+        most = max(MOST_GROWTH // max(column[0].nbytes, 1), 1)
         room = len(column)
         while room < rows:
-            room = int(GROWTH * room)
+            room += min(int((GROWTH - 1) * room), most)
         if room > len(column):
-            # Pages of zeros that are never written take no memory.
-            wider = np.zeros((room, *column.shape[1:]), column.dtype)
-            wider[: len(column)] = column
-            setattr(owner, name, wider)
+            del column
+            _lengthen(owner, name, room)
+
+
+def _lengthen(owner: object, name: str, room: int) -> None:
+    """Lengthen a column: where it is, if nobody else refers to it, otherwise as a copy.
+
+    The operating system moves the pages of a large array that is lengthened where it is, it does
+    not copy them.
+    """
+    column = getattr(owner, name)
+    for other, value in vars(owner).items():
+        if value is column or (isinstance(value, np.ndarray) and value.base is column):
+            setattr(owner, other, None)
+    value = None
+    try:
+        column.resize((room, *column.shape[1:]))
+    except ValueError:  # it is referred to, by a view or by a snapshot that is being written
+        wider = np.zeros((room, *column.shape[1:]), column.dtype)
+        wider[: len(column)] = column
+        column = wider
+    finally:
+        setattr(owner, name, column)
 
 
 def expose_parts(owner: object, packed: str, parts: Parts) -> None:

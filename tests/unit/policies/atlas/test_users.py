@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dyclu import kernels
 from dyclu.policies.atlas.tastes import EVERYTHING, NEW, Tastes
-from dyclu.policies.atlas.users import CAPACITIES, NONE, Users
+from dyclu.policies.atlas.users import CAPACITIES, LOCATED, NONE, Users
 from dyclu.policies.common.population import Population
 from tests.properties.observations import SEEDS
 
@@ -125,9 +125,31 @@ def test_members_are_the_sums_of_beliefs_of_users_in_doubt() -> None:
         users.likely[row, :2], users.chance[row, :2] = (2, NEW), (chance, 1.0 - chance)
         if name != "located":
             users.doubtful[row] = None
-    assert users.members(4).tolist() == [1.0, 0.0, 1.0, 0.0]
-    assert users.in_doubt_about(2).tolist() == [users.row["a"]]
-    assert users.in_doubt_about(NEW).tolist() == [users.row["b"]]
+    assert users.members(users.in_doubt(), 4).tolist() == [1.0, 0.0, 1.0, 0.0]
+    assert users.believers(users.in_doubt(), 2, 0.5).tolist() == [users.row["a"]]
+    assert users.believers(users.in_doubt(), NEW, 0.5).tolist() == [users.row["b"]]
+
+
+def test_many_users_in_doubt_are_sampled_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every one of them is in one sample of each round, and a sample stands for all."""
+    users = Users(DIM)
+    for name in range(30):
+        row = users.welcome(name)
+        users.rewards[row] = 1.0
+        if name % 3:
+            users.doubtful[row] = None
+        else:
+            users.status[row] = LOCATED
+    users.dismiss(1)
+    everybody, weight = users.some_in_doubt(0)
+    assert everybody.tolist() == list(users.doubtful)
+    assert weight == 1.0
+    monkeypatch.setattr("dyclu.policies.atlas.users.COUNTED", 6)
+    samples = [users.some_in_doubt(turn) for turn in range(5)]
+    assert sorted(row for rows, _ in samples for row in rows.tolist()) == sorted(users.doubtful)
+    for rows, weight in samples:
+        assert 1 <= len(rows) <= 6
+        assert weight * len(rows) == pytest.approx(len(users.doubtful))
 
 
 # Tastes

@@ -61,3 +61,24 @@ def test_a_file_with_fewer_columns_than_today_is_an_older_file(tmp_path: Path, a
     storage.write(path, saved)
     with pytest.raises(OlderFile, match=f"{array.split('_')[1]} has the shape .*learn anew"):
         dyclu.load(path)
+
+
+def test_a_column_grows_where_it_is_unless_somebody_refers_to_it() -> None:
+    owner = Owner()
+    owner.number[:] = 1.0
+    view, same = owner.number[3], id(owner.number)
+    columns.make_room(owner, ONE, FIRST_ROOM + 1)
+    assert id(owner.number) != same, "the view would refer to memory that is given back"
+    assert view.tolist() == [1.0, 1.0]
+    del view
+    same = id(owner.number)
+    columns.make_room(owner, ONE, 10 * FIRST_ROOM)
+    assert id(owner.number) == same
+    assert owner.number[:FIRST_ROOM].tolist() == [[1.0, 1.0]] * FIRST_ROOM
+    assert not owner.number[FIRST_ROOM:].any()
+
+
+def test_a_large_column_grows_by_a_few_megabytes() -> None:
+    owner, rows = Owner(), 2_000_000
+    columns.make_room(owner, ONE, rows)
+    assert owner.number.nbytes - owner.number[:rows].nbytes <= columns.MOST_GROWTH
