@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 from dyclu.policies.atlas import inference, upkeep
-from dyclu.policies.common import population
+from dyclu.policies.common import population, rates, scales
 from dyclu.sim.runs.wild import WildJob
 from dyclu.sim.worlds.named import named
 
@@ -31,12 +31,13 @@ VARIANTS: dict[str, tuple[tuple[ModuleType, dict[str, Any]], ...]] = {
     "Atlas": (),
     "memory of 4 rewards": ((population, {"MOST_SPAN": 4}),),
     "memory of 128 rewards": ((population, {"LEAST_SPAN": 128, "MOST_BYTES": 10**6}),),
-    "prior and noise not rescaled by evidence": ((population, {"DIRECTIONS": ()}),),
+    "prior and noise not rescaled by evidence": ((scales, {"DIRECTIONS": ()}),),
     "a new taste as likely as a known one": (
-        (population, {"FIRST_NEWNESS_WEIGHT": 1e12, "TELLING": inf}),
+        (rates, {"FIRST_NEWNESS_WEIGHT": 1e12}),
+        (population, {"TELLING": inf}),
     ),
     "tastes not counted by pairs": ((population, {"TELLING": inf}),),
-    "all users have the same noise": ((population, {"RATIO_USERS": 10**9}),),
+    "all users have the same noise": ((rates, {"RATIO_USERS": 10**9}),),
     "no grouping": ((upkeep, {"GROUPED": 0}),),
     "no placing anew": ((upkeep, {"SWEEP": 0}),),
     "places cost nothing": ((upkeep, {"PRUDENCE": 0.0}),),

@@ -14,7 +14,15 @@ import numpy as np
 
 from dyclu import kernels
 from dyclu.errors import OptionError
-from dyclu.policies.common import columns
+from dyclu.policies.common import columns, rates
+from dyclu.policies.common.scales import (
+    RESOLUTION,
+    Prior,
+    Sums,
+    better_scales,
+    inverse,
+    next_stride,
+)
 from dyclu.validation import SMALLEST, FloatArray
 
 Rewards = Literal["binary", "real"]
@@ -49,9 +57,6 @@ MOST_CLICKS, CLICK_SPREAD = 0.5, 2.0
 largest squared coefficient of variation. A chance of mean p with the variance 2p² explains the
 share ``2p/(1 − p)``. Without a bound, noise that is too small would confirm itself."""
 
-RESOLUTION = 1e-12
-"""Share of the rewards' mean square below which a variance is rounding."""
-
 ROUNDING = 1e-9
 """Share of a feature's mean square below which its variance is rounding."""
 
@@ -78,38 +83,12 @@ LEAST_SPAN, MOST_SPAN, MOST_BYTES = 4, 128, 16_000
 SPAN_NATS = 2.0
 """How often a memory holds the evidence that a change needs (docs/theory.md §10.5)."""
 
-TIGHT, LOOSE = 2.0, 3.0
-"""Standard deviations of the logs of noise and of signal, by the variance of all rewards, before
-any data."""
-
 WIDEST = 1e6
 """Largest variance of a taste's entry, by its guess before any data."""
-
-STEP = 0.05
-"""Gain in log evidence that a change of scale must bring."""
-
-STRIDES = (1.1, 4.0)
-"""Least and largest factor by which Σ and the noise are changed at a time."""
-
-DIRECTIONS = (
-    (-1.0, 0.0), (1.0, 0.0), (0.0, -1.0), (0.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (1.0, -0.3),
-    (-1.0, 0.3),
-)  # fmt: skip
-"""Powers of this factor for Σ and for the noise that are tried."""
 
 UNEVEN, UNITS_NATS = 4.0, 3.0
 """Ratio of the features' variances from which on their units are compared; and the gain in log
 evidence that a change of units must bring."""
-
-LONGER, SHORTER = 1.5, 0.6
-"""Powers of this factor after one of them was taken, and after none was."""
-
-FIRST_NEWNESS_WEIGHT = 10.0
-"""Segments that count as evenly spread over the known tastes and one never met. The first users who
-are located, perhaps alone, are no fair sample where rewards tell little."""
-
-COINCIDENCES = 2.0
-"""Pairs of segments that count as known to have one taste before any data."""
 
 PAIRED = 48
 """Segments every two of which are compared, to count the tastes."""
@@ -117,15 +96,8 @@ PAIRED = 48
 TELLING = 1.0
 """Least information of a reward, in nats, at which pairs of segments are compared."""
 
-HALVINGS = 30
-"""Steps of the searches for the share of new tastes, and for that of pairs with one taste."""
-
 COMPARED_USERS = 400
 """Most users whose noise is compared."""
-
-RATIO_USERS, RATIO_REWARDS, RATIO_KURTOSIS = 8, 5.0, 3.0
-"""Users, and rewards of each, from which on noise is compared between users; and the variance of a
-squared error by its squared mean, of a distribution with slightly heavy tails."""
 
 
 class Population:
@@ -267,7 +239,7 @@ class Population:
         """Return the precision of the mean taste before any data: it may explain all rewards."""
         variances = self._guess(own=own) / SIGNAL
         variances[-1] = max(self.totals[2] / self.totals[0], self.variance)
-        return _inverse(self._shifted(variances))
+        return inverse(self._shifted(variances))
 
     def _spreads(self) -> FloatArray:
         """Return the variance of each feature over the contexts; 0 if it is only rounding."""
@@ -353,11 +325,11 @@ class Population:
         columns = (sums[:, at] for at in (column.ENERGY, column.RATIO, column.HELD))
         energies, ratios, held = (np.ascontiguousarray(one) for one in columns)
         self._choose_units(grams, moments, ratios, energies)
-        self._rescale(grams, moments, energies, ratios, held)
+        self._rescale(Sums(grams, moments, ratios, energies, held))
         guess, p, n = self._guess(), self.dim + 1, len(sums)
         mean, mean_covariance, scatter = np.empty(p), np.empty((p, p)), np.empty((p, p))
         residual, told = kernels.population.expect(
-            grams, moments, ratios, energies, _inverse(self.line_tastes), self.line_noise,
+            grams, moments, ratios, energies, inverse(self.line_tastes), self.line_noise,
             self._mean_precision(own=self.own_units), mean, mean_covariance, scatter,
         )  # fmt: skip
         full = (scatter + self._shifted(guess)) / (n + 1.0)
@@ -396,116 +368,59 @@ class Population:
         signal = float(self.line_tastes.diagonal()[:-1] @ spreads)
         mean, covariance, scatter = np.empty(p), np.empty((p, p)), np.empty((p, p))
 
-        def tastes(own: bool) -> FloatArray:
+        def evened(own: bool) -> FloatArray:
             weights = self._weights(own=own)
             even[:-1] = signal / float(weights @ spreads) * weights
             return self._shifted(even)
 
         def evidence(tastes: FloatArray, own: bool) -> float:
-            precision, before = _inverse(tastes), self._mean_precision(own=own)
+            precision, before = inverse(tastes), self._mean_precision(own=own)
             kernels.population.expect(
                 grams, moments, ratios, energies, precision, self.line_noise, before, mean,
                 covariance, scatter,
             )  # fmt: skip
             total = len(grams) * _log_det(precision) + _log_det(before) + _log_det(covariance)
-            total += float(mean @ _inverse(covariance) @ mean)
+            total += float(mean @ inverse(covariance) @ mean)
             return 0.5 * total + float(
                 kernels.population.panel_evidence(
                     grams, moments, ratios, precision, np.zeros(p), self.line_noise
                 )
             )
 
-        present, other = tastes(self.own_units), tastes(not self.own_units)
+        present, other = evened(self.own_units), evened(not self.own_units)
         gain = evidence(other, not self.own_units) - evidence(present, self.own_units)
         if gain > UNITS_NATS:
             self.own_units, self.line_tastes = not self.own_units, other
 
-    def _rescale(
-        self,
-        grams: FloatArray,
-        moments: FloatArray,
-        energies: FloatArray,
-        ratios: FloatArray,
-        held: FloatArray,
-    ) -> None:
-        """Change the scales of Σ and of the noise where that raises the panel's evidence.
-
-        EM alone needs hundreds of steps towards tastes that are all alike, or rewards almost
-        without noise.
-        """
-        energy, count, variance = (energies / ratios).sum(), held.sum(), self.variance
-        precision = _inverse(self.line_tastes)
-        _, logdet = np.linalg.slogdet(precision)
-        signal = float((self.line_tastes[:-1, :-1] * self.contexts[:-1, :-1]).sum())
-        inside = float(self.line @ precision @ self.line)
-
-        def evidence(tastes: float, noise: float) -> float:
-            each = 0.5 * (logdet - len(precision) * math.log(tastes) - inside / tastes)
-            level = noise * self.line_noise
-            scaled = precision / tastes
-            total = len(held) * each - 0.5 * (energy / level + count * math.log(level))
-            total += kernels.population.panel_evidence(
-                grams, moments, ratios, scaled, scaled @ self.line, level
-            )
-            total -= 0.5 * (math.log(level / variance) / TIGHT) ** 2
-            ratio = max(tastes * signal / variance, RESOLUTION)
-            return float(total) - 0.5 * (math.log(ratio) / LOOSE) ** 2
-
-        best, factors = evidence(1.0, 1.0) + STEP, (1.0, 1.0)
-        for towards in DIRECTIONS:
-            tried = (self.stride ** towards[0], self.stride ** towards[1])
-            if self._told is not None and tried[1] != 1.0:
-                continue
-            gained = evidence(*tried)
-            if gained > best:
-                best, factors = gained, tried
-        self.line_tastes = self.line_tastes * factors[0]
-        self._set_noise(self.line_noise * factors[1])
-        power = SHORTER if factors == (1.0, 1.0) else LONGER
-        self.stride = min(max(self.stride**power, STRIDES[0]), STRIDES[1])
+    def _rescale(self, sums: Sums) -> None:
+        """Change the scales of Σ and of the noise where that raises the panel's evidence."""
+        tastes, noise = better_scales(
+            sums,
+            Prior(self.line, self.line_tastes, self.line_noise),
+            self.contexts,
+            variance=self.variance,
+            stride=self.stride,
+            told=self._told is not None,
+        )
+        self.line_tastes = self.line_tastes * tastes
+        self._set_noise(self.line_noise * noise)
+        self.stride = next_stride(self.stride, found=(tastes, noise) != (1.0, 1.0))
 
     def compare_users(self, sums: FloatArray, weights: FloatArray) -> None:
-        """Learn how much noise differs between users, from their sums of squared errors.
-
-        The ratios' variance beyond chance gives the number of rewards that the prior of a user's
-        ratio counts as.
-        """
+        """Learn how much noise differs between users, from their sums of squared errors."""
         column = kernels.ledger
         self.stream[column.RATIO_PRIOR] = 0.0
-        enough = weights >= RATIO_REWARDS
-        if self._told is not None or self.binary or enough.sum() < RATIO_USERS:
+        if self._told is not None or self.binary:
             return
-        ratios, weights = sums[enough] / weights[enough], weights[enough]
-        share = weights / (weights + 20.0)
-        mean = float((share * ratios).sum() / share.sum())
-        if mean <= 0.0:
-            return
-        beyond = (ratios / mean - 1.0) ** 2 - RATIO_KURTOSIS / weights
-        spread = float((share * beyond).sum() / share.sum())
-        if spread > 0.0:
-            self.stream[column.RATIO_PRIOR] = max(2.0 / spread, 4.0)
-            self.stream[column.RATIO_MEAN] = mean
+        found = rates.noise_ratios(sums, weights)
+        if found is not None:
+            self.stream[column.RATIO_PRIOR], self.stream[column.RATIO_MEAN] = found
 
     def learn_newness(
         self, odds: Sequence[float], known: int, joined: float, alone: float, tastes: float = 1.0
     ) -> None:
-        """Learn how likely a taste never met is, by one of `known` tastes (docs/theory.md §10.4).
-
-        `odds` has the log evidence of segments in doubt for a known taste rather than a new one,
-        `joined` segments have been located, and `alone` of them on a model that nobody shares. The
-        share of new tastes has the largest likelihood; no less than if all were equally likely, nor
-        than what is missing to the number `tastes` of all that `count_tastes` returned.
-        """
-        even = FIRST_NEWNESS_WEIGHT / (known + 1.0)
-        new, old = alone + even, joined - alone + FIRST_NEWNESS_WEIGHT - even
-        ratios = np.exp(np.clip(odds, -50.0, 50.0)) - 1.0
-        low, high = 0.0, 1.0
-        for _ in range(HALVINGS):
-            share = 0.5 * (low + high)
-            slope = new / share - old / (1.0 - share)
-            slope -= float((ratios / (1.0 + (1.0 - share) * ratios)).sum())
-            low, high = (share, high) if slope > 0.0 else (low, share)
-        newness = max(known * low / (1.0 - low), tastes - known, 1.0)
+        """Learn how likely a taste never met is, by one of `known` tastes: see `rates.newness`."""
+        newness = rates.newness(odds, known, joined, alone, tastes)
         self.stream[kernels.ledger.NEWNESS] = math.log(newness)
 
     def count_tastes(self, grams: FloatArray, moments: FloatArray, ratios: FloatArray) -> float:
@@ -518,17 +433,11 @@ class Population:
             return 1.0
         n = len(ratios)
         factors = np.empty(n * (n - 1) // 2)
-        precision = _inverse(self.line_tastes + self.line_doubt)
+        precision = inverse(self.line_tastes + self.line_doubt)
         kernels.population.pair_evidence(
             grams, moments, ratios, precision, precision @ self.line, self.line_noise, factors
         )
-        excess = np.exp(np.clip(factors, -50.0, 50.0)) - 1.0
-        low, high = 0.0, 1.0
-        for _ in range(HALVINGS):
-            share = 0.5 * (low + high)
-            slope = COINCIDENCES / share + float((excess / (1.0 + share * excess)).sum())
-            low, high = (share, high) if slope > 0.0 else (low, share)
-        return 1.0 / high
+        return 1.0 / rates.share_of_pairs(factors)
 
     def _set_noise(self, variance: float) -> None:
         """Set the noise of rewards; that of clicks is part of their weights (`kernels.laws`)."""
@@ -561,7 +470,7 @@ class Population:
             self.mean *= factor
             self.mean[-1] += constant
             self.covariance = self._bounded(factor**2 * self.covariance)
-        self.precision = _inverse(self.covariance)
+        self.precision = inverse(self.covariance)
         self.shift = self.precision @ self.mean
         self._set_hazard()
 
@@ -658,15 +567,6 @@ def as_kind(rewards: Any) -> Rewards | None:
         )
     kind: Rewards | None = rewards
     return kind
-
-
-def _inverse(matrix: FloatArray) -> FloatArray:
-    """Return the inverse of a covariance matrix."""
-    out = np.empty_like(matrix)
-    if not kernels.linalg.invert(matrix, 0.0, out):
-        inverse = np.linalg.pinv(matrix, hermitian=True)
-        out[:] = 0.5 * (inverse + inverse.T)
-    return out
 
 
 def _log_det(matrix: FloatArray) -> float:

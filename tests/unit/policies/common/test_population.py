@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dyclu import kernels
 from dyclu.policies.common import population as module
+from dyclu.policies.common import rates
 from dyclu.policies.common.population import FIRST_HAZARD_WEIGHT, LEAST_SPAN, MOST_SPAN, Population
 from dyclu.validation import FloatArray
 from tests.properties.observations import SEEDS
@@ -379,9 +380,9 @@ def test_the_share_of_new_tastes_has_the_largest_likelihood(
     population.learn_newness(odds, known, joined, alone)
 
     def log_likelihood(share: FloatArray) -> FloatArray:
-        even = module.FIRST_NEWNESS_WEIGHT / (known + 1.0)
+        even = rates.FIRST_NEWNESS_WEIGHT / (known + 1.0)
         total = (alone + even) * np.log(share)
-        total += (joined - alone + module.FIRST_NEWNESS_WEIGHT - even) * np.log1p(-share)
+        total += (joined - alone + rates.FIRST_NEWNESS_WEIGHT - even) * np.log1p(-share)
         for one in odds:
             total += np.log(share + (1.0 - share) * np.exp(one))
         return np.asarray(total)
