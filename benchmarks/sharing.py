@@ -1,12 +1,14 @@
 """``python -m benchmarks.sharing``: what shards lose by being apart, and how much they must send.
 
-Three parts:
+Four parts:
 
 - ``linear``: shards of ``LinUCB(shared=True)`` in the setting of FedLinUCB (He et al. 2022): 15
   shards, 15 features, 25 arms, noise 0.3 and 30,000 rounds. Published: regret 60.0 with 480,000
   messages if every reward is shared; 92.2 with 400 messages if the determinant must double.
 - ``atlas``: Atlas on rows of Table 1 with 1, 2, 4 and 8 shards, isolated and sharing; it is told
   the noise, as the policies of Table 1 are.
+- ``wild``: Atlas in the wild worlds, told nothing; in all but ``late``, since `play_shards` pays
+  rewards at once.
 - ``protocol``: how many contributions a thousand shards publish; no policies, only the rule.
 """
 
@@ -16,8 +18,9 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -26,7 +29,9 @@ from dyclu.sim.reports.document import NOTHING, Table
 from dyclu.sim.reports.terminal import print_table
 from dyclu.sim.runs.shards import Network, Shared, mean_and_error, play_shards
 from dyclu.sim.worlds import paper
+from dyclu.sim.worlds.named import WORLDS
 from dyclu.sim.worlds.population import Population
+from dyclu.sim.worlds.wild import Wild
 
 PUBLISHED = {"every reward": (60.0, 480_000), "α = 1": (92.2, 400)}
 """Regret and messages that FedLinUCB reports."""
@@ -63,32 +68,49 @@ def main(arguments: Sequence[str]) -> None:
     if asked.part == "protocol":
         _protocol(asked.shards or [10, 100, 1000], asked.rewards, asked.thresholds or [1.0, 20.0])
         return
-    setting = FEDERATED if asked.part == "linear" else paper.SETTINGS[asked.row]
-    rounds = asked.rounds or setting.rounds
     counts = asked.shards or ([15] if asked.part == "linear" else [2, 4, 8])
     thresholds = asked.thresholds or ([0.0, 1.0] if asked.part == "linear" else [20.0])
     cases = [Case(1, None)]
     for count in counts:
         cases += [Case(count, None), *(Case(count, value) for value in thresholds)]
-    rows = list(_rows(asked.part, replace(setting, rounds=rounds), cases, range(asked.seeds)))
+    rows: list[tuple[str, ...]] = []
+    for name, play in _worlds(asked):
+        rows += _rows(name, play, cases, range(asked.seeds))
     print_table(Table(header=_HEADER, rows=tuple(rows)))
     if asked.part == "linear":
         for way, (regret, messages) in PUBLISHED.items():
             print(f"FedLinUCB, as published, {way}: regret {regret}, {messages:,} messages")
 
 
-_HEADER = ("shards", "α", "regret", "× one", "published", "messages", "share", "MB")
+Play = Callable[[Case, int], Shared]
+
+
+def _worlds(asked: argparse.Namespace) -> Iterator[tuple[str, Play]]:
+    if asked.part == "wild":
+        for name in asked.worlds or [name for name, setting in WORLDS.items() if not setting.delay]:
+            yield name, partial(_play_atlas, WORLDS[name], None)
+        return
+    setting = FEDERATED if asked.part == "linear" else paper.SETTINGS[asked.row]
+    setting = replace(setting, rounds=asked.rounds or setting.rounds)
+    if asked.part == "linear":
+        yield "FedLinUCB", partial(_play_linear, setting)
+    else:
+        yield asked.row, partial(_play_atlas, setting, setting.noise)
+
+
+_HEADER = ("world", "shards", "α", "regret", "× one", "published", "messages", "share", "MB")
 
 
 def _rows(
-    part: str, setting: Population, cases: Sequence[Case], seeds: Sequence[int]
+    name: str, play: Play, cases: Sequence[Case], seeds: Sequence[int]
 ) -> Iterator[tuple[str, ...]]:
     single = math.nan
     for case in cases:
-        runs = [_run(part, setting, case, seed) for seed in seeds]
+        runs = [play(case, seed) for seed in seeds]
         regret, error = mean_and_error([run.regret for run in runs])
         single = regret if case.shards == 1 else single
-        print(json.dumps(asdict(case) | {"runs": [asdict(run) for run in runs]}), flush=True)
+        line = {"world": name} | asdict(case) | {"runs": [asdict(run) for run in runs]}
+        print(json.dumps(line), flush=True)
         sent = [sum(getattr(run, name) for run in runs) / len(runs) for name in _SENT]
         told = [
             f"{sent[0]:,.0f}",
@@ -97,7 +119,7 @@ def _rows(
             f"{sent[3] / 1e6:.1f}",
         ]
         yield (
-            str(case.shards), NOTHING if case.threshold is None else f"{case.threshold:g}",
+            name, str(case.shards), NOTHING if case.threshold is None else f"{case.threshold:g}",
             f"{regret:.1f}" + ("" if math.isnan(error) else f" ± {error:.1f}"),
             f"{regret / single:.2f}",
             *(told if sent[0] else [NOTHING] * 4),
@@ -107,15 +129,16 @@ def _rows(
 _SENT = ("published", "messages", "share", "bytes")
 
 
-def _run(part: str, setting: Population, case: Case, seed: int) -> Shared:
-    world = setting.world(seed)
-    if part == "linear":
-        linear = [
-            LinUCB(setting.dim, ridge=RIDGE, alpha=ALPHA, shared=True) for _ in range(case.shards)
-        ]
-        return play_shards(linear, world, case.network)
-    shards = [Atlas(setting.dim, noise=setting.noise) for _ in range(case.shards)]
-    return play_shards(shards, world, replace(case.network, every=EVERY))
+def _play_linear(setting: Population, case: Case, seed: int) -> Shared:
+    shards = [
+        LinUCB(setting.dim, ridge=RIDGE, alpha=ALPHA, shared=True) for _ in range(case.shards)
+    ]
+    return play_shards(shards, setting.world(seed), case.network)
+
+
+def _play_atlas(setting: Population | Wild, noise: float | None, case: Case, seed: int) -> Shared:
+    shards = [Atlas(setting.dim, noise=noise) for _ in range(case.shards)]
+    return play_shards(shards, setting.world(seed), replace(case.network, every=EVERY))
 
 
 def count_published(
@@ -165,9 +188,10 @@ def _protocol(counts: Sequence[int], rewards: int, thresholds: Sequence[float]) 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sharing", description=__doc__)
-    parser.add_argument("part", choices=["linear", "atlas", "protocol"])
+    parser.add_argument("part", choices=["linear", "atlas", "wild", "protocol"])
     parser.add_argument("--row", default="row1", choices=sorted(paper.SETTINGS))
     parser.add_argument("--rounds", type=int, help="per user; default: all of them")
+    parser.add_argument("--worlds", nargs="+", choices=sorted(WORLDS), help="of wild; default: all")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--shards", type=int, nargs="+")
     parser.add_argument("--thresholds", type=float, nargs="+")
