@@ -7,8 +7,8 @@ Four parts:
   messages if every reward is shared; 92.2 with 400 messages if the determinant must double.
 - ``atlas``: Atlas on rows of Table 1 with 1, 2, 4 and 8 shards, isolated and sharing; it is told
   the noise, as the policies of Table 1 are.
-- ``wild``: Atlas in the wild worlds, told nothing; in all but ``late``, since `play_shards` pays
-  rewards at once.
+- ``wild``: Atlas in the wild worlds, told nothing; not in those with late rewards, since
+  `play_shards` pays rewards at once.
 - ``protocol``: how many contributions a thousand shards publish; no policies, only the rule.
 """
 
@@ -32,6 +32,9 @@ from dyclu.sim.worlds import paper
 from dyclu.sim.worlds.named import WORLDS
 from dyclu.sim.worlds.population import Population
 from dyclu.sim.worlds.wild import Wild
+
+PROMPT = tuple(name for name, setting in WORLDS.items() if not setting.delay)
+"""Wild worlds whose rewards come at once."""
 
 PUBLISHED = {"every reward": (60.0, 480_000), "α = 1": (92.2, 400)}
 """Regret and messages that FedLinUCB reports."""
@@ -87,7 +90,7 @@ Play = Callable[[Case, int], Shared]
 
 def _worlds(asked: argparse.Namespace) -> Iterator[tuple[str, Play]]:
     if asked.part == "wild":
-        for name in asked.worlds or [name for name, setting in WORLDS.items() if not setting.delay]:
+        for name in asked.worlds or PROMPT:
             yield name, partial(_play_atlas, WORLDS[name], None)
         return
     setting = FEDERATED if asked.part == "linear" else paper.SETTINGS[asked.row]
@@ -191,7 +194,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("part", choices=["linear", "atlas", "wild", "protocol"])
     parser.add_argument("--row", default="row1", choices=sorted(paper.SETTINGS))
     parser.add_argument("--rounds", type=int, help="per user; default: all of them")
-    parser.add_argument("--worlds", nargs="+", choices=sorted(WORLDS), help="of wild; default: all")
+    parser.add_argument("--worlds", nargs="+", choices=PROMPT, help="of wild; default: all of them")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--shards", type=int, nargs="+")
     parser.add_argument("--thresholds", type=float, nargs="+")

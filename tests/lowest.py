@@ -27,7 +27,7 @@ def lowest() -> Iterator[str]:
     for extra in EXTRAS:
         needs += project["optional-dependencies"][extra]
     for need in needs:
-        if found := re.match(r"([\w-]+)(?:\[[\w,-]+\])?>=([\d.]+)", need):
+        if found := re.match(r"([\w-]+)(?:\[[\w,-]+\])?>=([\d.]+)(?!.*python_version)", need):
             yield f"{found[1]}=={found[2]}"
 
 

@@ -71,8 +71,8 @@ class Tastes:
         """Return the row of a new, empty model."""
         free = np.setdiff1d(np.arange(1, len(self.rows) + 1), self.rows)
         row = int(free[0])
-        columns.make_room(self, self._columns, row + 1)
-        self._expose()
+        if row == len(self.tally):
+            self._make_room(row + 1)
         columns.clear(self, self._columns, row)
         self.id[row], self.founded[row], self.visited[row] = self.next_id, clock, clock
         self.evidence[row], self.stale[row] = np.nan, EVERYTHING
@@ -109,6 +109,12 @@ class Tastes:
             population.precision, population.shift, population.contexts, row,
         )  # fmt: skip
 
+    def _make_room(self, rows: int) -> None:
+        try:
+            columns.make_room(self, self._columns, rows)
+        finally:
+            self._expose()
+
     def _expose(self) -> None:
         columns.expose_parts(self, "tally", dict.fromkeys(kernels.tastes.TALLY, ()))
 
@@ -121,5 +127,5 @@ class Tastes:
     def fill(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Restore what `dump` returned."""
         self.next_id, self.rows = state["next_id"], arrays["rows"].astype(np.intp)
+        self._make_room(state["room"])
         columns.fill(self, self._columns, state["room"], arrays)
-        self._expose()

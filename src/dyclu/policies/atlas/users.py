@@ -56,8 +56,9 @@ class Segments:
         if self.free:
             row = self.free.pop()
         else:
-            row, self.rows = self.rows, self.rows + 1
-            columns.make_room(self, self._columns, self.rows)
+            row = self.rows
+            columns.make_room(self, self._columns, row + 1)
+            self.rows += 1
         columns.clear(self, self._columns, row)
         self.sums[row, kernels.ledger.RATIO] = 1.0
         return row
@@ -91,8 +92,9 @@ class Pool:
         """Return the row of a free block."""
         if self.free:
             return self.free.pop()
-        row, self.rows = self.rows, self.rows + 1
-        columns.make_room(self, self._columns, self.rows)
+        row = self.rows
+        columns.make_room(self, self._columns, row + 1)
+        self.rows += 1
         return row
 
 
@@ -164,9 +166,10 @@ class Users:
         if self.free:
             row = self.free.pop()
         else:
-            row, self.rows = self.rows, self.rows + 1
-            columns.make_room(self, self._columns, self.rows)
-            self._expose()
+            row = self.rows
+            if row == len(self.ledger):
+                self._make_room(row + 1)
+            self.rows += 1
         columns.clear(self, self._columns, row)
         self.row[user] = row
         self.before[row] = self.home[row] = self.unit[row] = self.seat[row] = NONE
@@ -264,12 +267,15 @@ class Users:
     def some_in_doubt(self, turn: int) -> tuple[Ids, float]:
         """Return rows of users in doubt, and for how many such users each of them stands.
 
-        If there are many, they are those in every `step`-th row; which ones depends on `turn`.
+        If there are many, about `COUNTED` are drawn: one row of every few that follow each other,
+        by a hash of `turn`, if the user there is in doubt.
         """
         if len(self.doubtful) <= COUNTED:
             return self.in_doubt(), 1.0
-        step = math.ceil(self.rows / COUNTED)
-        rows = np.arange(turn % step, self.rows, step)
+        step = math.ceil(len(self.doubtful) / COUNTED)
+        blocks = math.ceil(self.rows / step)
+        rows = np.arange(blocks) * step + _hashed(turn, blocks) % step
+        rows = rows[rows < self.rows]
         rows = rows[(self.status[rows] == IN_DOUBT) & (self.rewards[rows] > 0.0)]
         return rows, len(self.doubtful) / max(len(rows), 1)
 
@@ -324,6 +330,12 @@ class Users:
         stored = self.segments.sums[np.maximum(unit, 0), kernels.ledger.HELD]
         return np.where(unit == NONE, self.length[rows], stored)
 
+    def _make_room(self, rows: int) -> None:
+        try:
+            columns.make_room(self, self._columns, rows)
+        finally:
+            self._expose()
+
     def _expose(self) -> None:
         columns.expose_parts(self, "ledger", kernels.ledger.ledger_parts())
 
@@ -348,14 +360,22 @@ class Users:
         """Restore what `dump` returned."""
         self.row = dict(zip(state["users"], arrays["row"].tolist(), strict=True))
         self.free, self.rows = list(state["free"]), state["rows"]
+        self._make_room(self.rows)
         columns.fill(self, self._columns, self.rows, arrays)
-        self._expose()
         self.doubtful = dict.fromkeys(arrays["doubtful"].tolist())
         self.segments.fill(state["segments"], columns.part(arrays, "segment_"))
         for number, (pool, held) in enumerate(zip(self.pools, state["pools"], strict=True)):
             pool.rows, pool.free = held["rows"], list(held["free"])
             columns.make_room(pool, pool._columns, pool.rows)
             pool.block[: pool.rows] = arrays[f"pool{number}"]
+
+
+def _hashed(seed: int, count: int) -> Ids:
+    """Return `count` numbers below 2³² that look random: SplitMix64, the same on every machine."""
+    z = np.arange(count, dtype=np.uint64) + np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (z >> np.uint64(32)).astype(np.intp)
 
 
 def _xlogx(x: FloatArray) -> FloatArray:

@@ -29,8 +29,8 @@ FIRST_ROOM = 16
 """Number of rows of new columns."""
 
 GROWTH, MOST_GROWTH = 1.25, 2**22
-"""Full columns grow by this factor, and by at most so many bytes: no call takes long for it, and
-little room is unused."""
+"""Full columns grow by this factor, and the widest by at most so many bytes: where columns grow in
+place, no call takes long for it, and little room is unused."""
 
 
 def new(dtype: type[_Scalar], *shape: int) -> NDArray[_Scalar]:
@@ -46,26 +46,26 @@ def names(owner: object) -> Columns:
 def make_room(owner: object, columns: Columns, rows: int) -> None:
     """Grow the columns to at least this many rows; their contents stay.
 
-    The final number of rows does not depend on the number of steps, so that columns read back from
-    a file have the size of columns that grew one row at a time. Views of a column are parts of
-    another array afterwards, those that are attributes of the owner are None: expose them again.
+    All columns of one call have the same number of rows. It does not depend on the number of steps,
+    so that columns read back from a file have the size of columns that grew one row at a time.
+    Views of a column are parts of another array afterwards, those that are attributes of the owner
+    are None: expose them again, also if there was no memory for more rows.
     """
+    held = [getattr(owner, name) for name in columns]
+    widest = max(column[0].nbytes for column in held)
+    room = min(len(column) for column in held)
+    del held
+    while room < rows:
+        room += max(min(int((GROWTH - 1) * room), MOST_GROWTH // max(widest, 1)), 1)
     for name in columns:
-        column = getattr(owner, name)
-        most = max(MOST_GROWTH // max(column[0].nbytes, 1), 1)
-        room = len(column)
-        while room < rows:
-            room += min(int((GROWTH - 1) * room), most)
-        if room > len(column):
-            del column
+        if len(getattr(owner, name)) < room:
             _lengthen(owner, name, room)
 
 
 def _lengthen(owner: object, name: str, room: int) -> None:
-    """Lengthen a column: where it is, if nobody else refers to it, otherwise as a copy.
+    """Lengthen a column: where it is, if nothing else refers to it, otherwise as a copy.
 
-    The operating system moves the pages of a large array that is lengthened where it is, it does
-    not copy them.
+    On Linux, the pages of a large array that is lengthened where it is are moved, not copied.
     """
     column = getattr(owner, name)
     for other, value in vars(owner).items():
@@ -74,7 +74,7 @@ def _lengthen(owner: object, name: str, room: int) -> None:
     value = None
     try:
         column.resize((room, *column.shape[1:]))
-    except ValueError:  # it is referred to, by a view or by a snapshot that is being written
+    except ValueError:  # a view or a tuple of arrays still refers to it
         wider = np.zeros((room, *column.shape[1:]), column.dtype)
         wider[: len(column)] = column
         column = wider

@@ -36,7 +36,7 @@ of what arbitrarily many do."""
 def newness(
     odds: Sequence[float], known: int, joined: float, alone: float, tastes: float = 1.0
 ) -> float:
-    """Return how likely a taste never met is, by one of `known` tastes.
+    """Return the weight of a taste never met, relative to that of one of `known` tastes.
 
     `odds` has the log evidence of segments in doubt for a known taste rather than a new one,
     `joined` segments have been located, and `alone` of them on a model that nobody shares. The

@@ -300,11 +300,9 @@ class SegmentTable:
         """Open an empty segment for a user and close their present one; return the new row."""
         if user in self.open:
             self._close(self.open[user])
+        if len(self) == len(self.theta):
+            self._make_room(len(self) + 1)
         self.owner.append(user)
-        columns.make_room(self, self._columns, len(self))
-        columns.make_room(self, self._unsaved, len(self))
-        if self.theta_head.shape[1] < len(self.theta):
-            self._renew_arrays()
         return self._open(user, len(self) - 1)
 
     def restart(self, user: User, *, into: int, alike: bool) -> int:
@@ -347,7 +345,7 @@ class SegmentTable:
         table.clock, table.next_id, table.residuals = self.clock, self.next_id, self.residuals
         table.owner = [owner for owner in self.owner if owner != user]
         table.changes = [change for change in self.changes if change.user != user]
-        columns.make_room(table, table._unsaved, len(table))
+        table._make_room(len(table))
         rows = columns.dump(self, self._columns, len(self))
         columns.fill(table, table._columns, len(table), {name: rows[name][kept] for name in rows})
         table._renew_arrays()
@@ -421,6 +419,14 @@ class SegmentTable:
     def _copy_head(self, row: int) -> None:
         self.theta_head[:, row] = self.theta[row, :HEAD]
 
+    def _make_room(self, rows: int) -> None:
+        """Grow all columns, and renew what refers to them."""
+        del self.arrays  # columns that it refers to could not grow where they are
+        try:
+            columns.make_room(self, (*self._columns, *self._unsaved), rows)
+        finally:
+            self._renew_arrays()
+
     def _renew_arrays(self) -> None:
         """Allocate the arrays that must be as long as the columns; call it when they grow."""
         rows = len(self.theta)
@@ -468,7 +474,7 @@ class SegmentTable:
             Change(user, at, before, after, certainty)
             for user, at, before, after in state["changes"]
         ]
-        columns.make_room(table, table._unsaved, len(table))
+        table._make_room(len(table))
         stored = {name: arrays[STORED_AS.get(name, name)] for name in table._columns}
         columns.fill(table, table._columns, len(table), stored)
         table._renew_arrays()

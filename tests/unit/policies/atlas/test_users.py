@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -130,26 +133,60 @@ def test_members_are_the_sums_of_beliefs_of_users_in_doubt() -> None:
     assert users.believers(users.in_doubt(), NEW, 0.5).tolist() == [users.row["b"]]
 
 
-def test_many_users_in_doubt_are_sampled_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every one of them is in one sample of each round, and a sample stands for all."""
+def crowd(count: int, *, every: int) -> Users:
+    """Return users who came once; one of `every` few is in doubt, the others are located."""
     users = Users(DIM)
-    for name in range(30):
+    for name in range(count):
         row = users.welcome(name)
         users.rewards[row] = 1.0
-        if name % 3:
-            users.doubtful[row] = None
-        else:
+        if name % every:
             users.status[row] = LOCATED
-    users.dismiss(1)
-    everybody, weight = users.some_in_doubt(0)
-    assert everybody.tolist() == list(users.doubtful)
+        else:
+            users.doubtful[row] = None
+    return users
+
+
+def test_all_users_in_doubt_are_counted_while_they_are_few() -> None:
+    users = crowd(30, every=3)
+    users.dismiss(3)
+    rows, weight = users.some_in_doubt(0)
+    assert rows.tolist() == list(users.doubtful)
     assert weight == 1.0
-    monkeypatch.setattr("dyclu.policies.atlas.users.COUNTED", 6)
-    samples = [users.some_in_doubt(turn) for turn in range(5)]
-    assert sorted(row for rows, _ in samples for row in rows.tolist()) == sorted(users.doubtful)
-    for rows, weight in samples:
-        assert 1 <= len(rows) <= 6
+
+
+@pytest.mark.parametrize("every", [1, 20])
+def test_of_many_users_in_doubt_a_sample_of_the_wanted_size_stands_for_all(
+    monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    """Between half as many and twice as many as wanted; also where most users are located."""
+    monkeypatch.setattr("dyclu.policies.atlas.users.COUNTED", 40)
+    users = crowd(90 * every, every=every)
+    for name in range(0, 10 * every, every):
+        users.dismiss(name)
+    drawn = Counter[int]()
+    for turn in range(0, 7 * 300, 7):
+        rows, weight = users.some_in_doubt(turn)
         assert weight * len(rows) == pytest.approx(len(users.doubtful))
+        assert len(set(rows.tolist())) == len(rows)
+        assert set(rows.tolist()) <= set(users.doubtful)
+        drawn.update(rows.tolist())
+    assert 20 <= drawn.total() / 300 <= 80
+    # Each is drawn with a chance of one half; in 300 draws, five deviations are 43.
+    assert all(abs(drawn[row] - 150) < 44 for row in users.doubtful)
+
+
+def test_any_two_users_in_doubt_of_different_blocks_are_in_some_sample_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise two users with a taste of their own could never found a model."""
+    monkeypatch.setattr("dyclu.policies.atlas.users.COUNTED", 10)
+    users = crowd(40, every=1)
+    pairs: set[tuple[int, ...]] = set()
+    for turn in range(0, 7 * 400, 7):
+        rows = sorted(users.some_in_doubt(turn)[0].tolist())
+        pairs.update(combinations(rows, 2))
+    wanted = {(a, b) for a, b in combinations(range(40), 2) if a // 4 != b // 4}
+    assert pairs == wanted
 
 
 # Tastes

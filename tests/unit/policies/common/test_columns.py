@@ -12,6 +12,7 @@ from dyclu import storage
 from dyclu.errors import OlderFile
 from dyclu.policies.common import columns
 from dyclu.policies.common.columns import FIRST_ROOM
+from dyclu.validation import FloatArray
 
 ONE = ("number",)
 
@@ -81,4 +82,52 @@ def test_a_column_grows_where_it_is_unless_somebody_refers_to_it() -> None:
 def test_a_large_column_grows_by_a_few_megabytes() -> None:
     owner, rows = Owner(), 2_000_000
     columns.make_room(owner, ONE, rows)
-    assert owner.number.nbytes - owner.number[:rows].nbytes <= columns.MOST_GROWTH
+    full = len(owner.number)
+    columns.make_room(owner, ONE, full + 1)
+    assert full * 16 > 4 * columns.MOST_GROWTH, "a quarter more would be more than is allowed"
+    assert 0 < (len(owner.number) - full) * 16 <= columns.MOST_GROWTH
+
+
+class Pair:
+    """A wide and a narrow column, and a view of the narrow one."""
+
+    def __init__(self) -> None:
+        self.wide = columns.new(np.float64, 100, 100)
+        self.narrow = columns.new(np.float64)
+        self._columns = columns.names(self)
+        self.half: FloatArray | None = self.narrow[:8]
+
+
+@pytest.mark.parametrize("rows", [17, 219, 271, 400])
+def test_columns_of_one_owner_have_equally_many_rows_however_wide_they_are(rows: int) -> None:
+    grown, restored = Pair(), Pair()
+    for count in range(1, rows + 1):
+        columns.make_room(grown, grown._columns, count)
+    columns.make_room(restored, restored._columns, rows)
+    lengths = {len(getattr(pair, name)) for pair in (grown, restored) for name in pair._columns}
+    assert len(lengths) == 1
+
+
+def test_views_that_are_attributes_are_none_after_growth_and_the_column_did_not_move() -> None:
+    pair = Pair()
+    same = id(pair.narrow)
+    columns.make_room(pair, pair._columns, FIRST_ROOM + 1)
+    assert pair.half is None
+    assert id(pair.narrow) == same
+
+
+def test_without_memory_for_more_rows_a_policy_goes_on_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = dyclu.Atlas(1)
+    for user in range(FIRST_ROOM):
+        policy.learn(user, [1.0], 0.5)
+    before = policy.decide(3, [[1.0], [2.0]])
+
+    monkeypatch.setattr(columns, "GROWTH", 1e12)
+    monkeypatch.setattr(columns, "MOST_GROWTH", 10**18)
+    with pytest.raises(MemoryError):
+        policy.learn("one more", [1.0], 0.5)
+    monkeypatch.undo()
+    assert policy.decide(3, [[1.0], [2.0]]) == before
+    policy.learn("one more", [1.0], 0.5)

@@ -105,6 +105,16 @@ def test_ids_are_never_reused_and_growth_keeps_all_rows() -> None:
     assert sorted(table.surprises) == sorted(table.neighbours) == [97, 98, 99]
 
 
+def test_kernels_get_the_present_columns_at_every_number_of_segments() -> None:
+    """Wide columns must not grow at other times than narrow ones: kernels do not check bounds."""
+    table = SegmentTable(100)
+    for user in range(300):
+        table.start(user)
+        present = (table.gram, table.moment, table.energy, table.count, table.inverse, table.theta)
+        assert all(given is one for given, one in zip(table.arrays, present, strict=False))
+        assert len({len(array) for array in (table.gram, table.theta, table.growth)}) == 1
+
+
 def test_total_equals_the_sum_of_stats() -> None:
     rng = np.random.default_rng(3)
     whole = [(rng.integers(-5, 6, size=(4, 2)).astype(float), np.arange(4.0)) for _ in range(3)]
