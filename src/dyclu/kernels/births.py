@@ -12,6 +12,9 @@ from dyclu.kernels.linalg import dot, invert, times
 from dyclu.kernels.tastes import EVIDENCE, IMPOSSIBLE, log_evidence
 from dyclu.validation import FloatArray, Ids
 
+SLIGHT = 0.01
+"""Share of a segment up to which it does not count as part of a model."""
+
 TURNS = 20
 """Steps of the power iteration for a principal axis."""
 
@@ -55,6 +58,52 @@ def best_partner(
         if gain > best:
             best, partner = gain, k
     return partner, best
+
+
+@compiled
+def known_rather_than_new(evidence: FloatArray, newness: float) -> float:
+    """Return the log evidence of a segment for a known taste rather than a new one.
+
+    `evidence` has that of a taste never met first, which contains the log weight `newness`.
+    """
+    most, total, known = float(evidence[1:].max()), 0.0, len(evidence) - 1
+    for k in range(1, known + 1):
+        total += math.exp(evidence[k] - most)
+    return most + math.log(total / known) - (float(evidence[0]) - newness)
+
+
+@compiled
+def note_worth(
+    evidence: FloatArray,
+    misfits: FloatArray,
+    rows: Ids,
+    likely: FloatArray,
+    chance: FloatArray,
+    held: float,
+    worth: FloatArray,
+) -> None:
+    """Add what a segment would be worth if each model that it belongs to did not exist.
+
+    Row `k` of `worth` gets, for model `k`, that log evidence and how many of the `held` rewards are
+    on the model. The model's own log Z is that of expanded clicks; `misfits` says what they are
+    worth there.
+    """
+    for place in range(len(likely)):
+        model, share = int(likely[place]), chance[place]
+        if model == 0 or share <= SLIGHT:
+            continue
+        most, misfit = -np.inf, 0.0
+        for q in range(len(rows)):
+            if rows[q] == model:
+                misfit = misfits[q]
+            else:
+                most = max(most, evidence[q])
+        total = 0.0
+        for q in range(len(rows)):
+            if rows[q] != model:
+                total += math.exp(evidence[q] - most)
+        worth[model, 0] += share * (most + math.log(total) - misfit) - divided(share)
+        worth[model, 1] += share * held
 
 
 @compiled
@@ -213,11 +262,13 @@ def expected_fits(
     if not invert(total, 0.0, covariance):
         return False
     times(covariance, pull, mean)
+    for i in range(p):
+        for j in range(p):
+            covariance[i, j] += mean[i] * mean[j]
     for s in range(len(out)):
         out[s] = dot(mean, shift[s])
         for i in range(p):
-            for j in range(p):
-                out[s] -= 0.5 * precision[s, i, j] * (covariance[i, j] + mean[i] * mean[j])
+            out[s] -= 0.5 * dot(precision[s, i], covariance[i])
     return True
 
 

@@ -59,6 +59,23 @@ class Step(NamedTuple):
     certainty: float = 0.0
 
 
+class Placing(NamedTuple):
+    """What a user in doubt was placed by.
+
+    Attributes
+    ----------
+    evidence, misfits : arrays of shape (models + 1,)
+        Log evidence of the segment by model, and the part of it by which the likelihood of clicks
+        exceeds that of their expansions.
+    held : float
+        Number of rewards in the segment.
+    """
+
+    evidence: FloatArray
+    misfits: FloatArray
+    held: float
+
+
 class Inference:
     """Users, tastes, population, other shards, and the steps that a reward takes through them."""
 
@@ -266,9 +283,11 @@ class Inference:
         Nothing is done where rewards are real, or if the memory does not hold the whole segment.
         """
         tastes, users, population = self.tastes, self.users, self.population
+        if not population.binary:
+            return
         length = int(users.length[row])
         gram, moment, sums = users.segment(row)
-        if not population.binary or sums[kernels.ledger.HELD] > length:
+        if sums[kernels.ledger.HELD] > length:
             return
         theta, nothing = np.empty(self.dim + 1), np.empty(0)
         belief = np.zeros(int(tastes.rows[-1]) + 1)
@@ -379,12 +398,8 @@ class Inference:
             moment,
         )  # fmt: skip
 
-    def place(self, row: int, banned: int = NONE) -> tuple[FloatArray, FloatArray]:
-        """Compute the belief of a user in doubt anew.
-
-        Returns the log evidence by model, and the part of it by which the likelihood of clicks
-        exceeds that of their expansions.
-        """
+    def place(self, row: int, banned: int = NONE) -> Placing:
+        """Compute the belief of a user in doubt anew."""
         tastes, users, population = self.tastes, self.users, self.population
         gram, moment, sums = users.segment(row)
         evidence, misfits = np.empty(len(tastes.rows)), np.empty(len(tastes.rows))
@@ -393,7 +408,7 @@ class Inference:
             population.shift, gram, moment, sums, users.ledger[row], users.memory(row),
             population.stream, banned, evidence, misfits,
         )  # fmt: skip
-        return evidence, misfits
+        return Placing(evidence, misfits, float(sums[kernels.ledger.HELD]))
 
     # Users are located
 

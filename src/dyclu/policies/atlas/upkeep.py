@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dyclu import kernels
-from dyclu.policies.atlas.inference import ESTABLISHED, Inference
+from dyclu.policies.atlas.inference import ESTABLISHED, Inference, Placing
 from dyclu.policies.atlas.tastes import NEW
 from dyclu.policies.atlas.users import NONE
 from dyclu.policies.common.population import COMPARED_USERS, GROWTH, PAIRED
@@ -64,10 +64,9 @@ class Upkeep:
         Rows of users or models that are left to do.
     turn : int
         Which model's segments are grouped next.
-    worth : dict of int to float
-        By row of a model, the log evidence that its segments would have elsewhere.
-    held : dict of int to float
-        By row of a model, how many rewards these segments hold.
+    worth : array of shape (room, 2)
+        By row of a model, the log evidence that its segments would have elsewhere, and how many
+        rewards they hold.
     odds : list of float
         Log evidence of the segments placed so far for a known taste, rather than a new one.
     """
@@ -76,8 +75,7 @@ class Upkeep:
         self.inference = inference
         self.phase, self.turn = IDLE, 0
         self.queue: list[int] = []
-        self.worth: dict[int, float] = {}
-        self.held: dict[int, float] = {}
+        self.worth: FloatArray = np.zeros((0, 2))
         self.odds: list[float] = []
 
     def step(self) -> None:
@@ -107,7 +105,7 @@ class Upkeep:
         self.inference.tastes.invalidate()
         self.inference.tastes.refresh(population)
         self.queue = list(islice(users.doubtful, SWEEP))
-        self.worth, self.held, self.odds = {}, {}, []
+        self.worth, self.odds = np.zeros((0, 2)), []
         self.phase = PLACING
 
     def _place_some(self) -> None:
@@ -118,9 +116,7 @@ class Upkeep:
                 del users.doubtful[row]
                 users.doubtful[row] = None
                 inference.expand_again(row)
-                evidence, misfits = inference.place(row)
-                self._note_odds(row, evidence)
-                self._note_worth(row, evidence, misfits)
+                self._note(row, inference.place(row))
                 inference.settle(row)
         del self.queue[:PLACED]
         if not self.queue:
@@ -135,13 +131,20 @@ class Upkeep:
             ]
             self.phase = MERGING
 
-    def _note_odds(self, row: int, evidence: FloatArray) -> None:
-        """Note what a segment says of the share of new tastes."""
-        if len(evidence) > 1 and self.inference.users.held(row) >= 2.0:
-            known = evidence[1:]
-            most = known.max()
-            new = evidence[0] - self.inference.population.stream[kernels.ledger.NEWNESS]
-            self.odds.append(float(most + np.log(np.exp(known - most).mean()) - new))
+    def _note(self, row: int, placing: Placing) -> None:
+        """Note what a segment says of the share of new tastes, and of the models it belongs to."""
+        evidence, misfits, held = placing
+        if len(evidence) == 1:
+            return
+        users, tastes = self.inference.users, self.inference.tastes
+        if held >= 2.0:
+            newness = self.inference.population.stream[kernels.ledger.NEWNESS]
+            self.odds.append(kernels.births.known_rather_than_new(evidence, newness))
+        if len(self.worth) < len(tastes.tally):
+            self.worth = np.vstack([self.worth, np.zeros((len(tastes.tally) - len(self.worth), 2))])
+        kernels.births.note_worth(
+            evidence, misfits, tastes.rows, users.likely[row], users.chance[row], held, self.worth
+        )
 
     def _learn_newness(self) -> None:
         tastes = self.inference.tastes
@@ -167,31 +170,13 @@ class Upkeep:
             gram[some], moment[some], np.ascontiguousarray(sums[some, kernels.ledger.RATIO])
         )
 
-    def _note_worth(self, row: int, evidence: FloatArray, misfits: FloatArray) -> None:
-        """Note what a segment would be worth if each model that it belongs to did not exist.
-
-        The model's own log Z is that of expanded clicks; `misfits` says what they are worth there.
-        """
-        users, rows = self.inference.users, self.inference.tastes.rows
-        held = users.segment(row)[2][kernels.ledger.HELD]
-        for model, chance in zip(
-            users.likely[row].astype(int).tolist(), users.chance[row].tolist(), strict=True
-        ):
-            if model != NEW and chance > 0.01:
-                others = evidence[rows != model]
-                most = others.max()
-                elsewhere = most + np.log(np.exp(others - most).sum())
-                elsewhere -= misfits[rows == model][0]
-                gain = chance * float(elsewhere) - kernels.births.divided(chance)
-                self.worth[model] = self.worth.get(model, 0.0) + gain
-                self.held[model] = self.held.get(model, 0.0) + chance * float(held)
-
     def _dissolve(self) -> None:
         """Remove the model whose segments gain most by belonging elsewhere, if there is one."""
         tastes, best, worst = self.inference.tastes, 0.0, NONE
         newness = float(self.inference.population.stream[kernels.ledger.NEWNESS])
-        for model, worth in self.worth.items():
-            whole = tastes.count[model] <= 1.1 * self.held[model] + 1.0
+        for model in np.flatnonzero(self.worth[:, 1]).tolist():
+            worth, held = self.worth[model].tolist()
+            whole = tastes.count[model] <= 1.1 * held + 1.0
             foreign = self.inference.sharing.holds(model)
             if model in tastes.rows and not tastes.users[model] and whole and not foreign:
                 gain = worth - newness - (self._evidence(model) - self._evidence(NEW))
@@ -399,17 +384,21 @@ class Upkeep:
 
     def dump(self) -> dict[str, Any]:
         """Return the state, as JSON holds it."""
+        noted = np.flatnonzero(self.worth[:, 1]).tolist()
         return {
             "phase": self.phase,
             "turn": self.turn,
             "queue": self.queue,
-            "worth": list(self.worth.items()),
-            "held": list(self.held.items()),
+            "worth": [[row, float(self.worth[row, 0])] for row in noted],
+            "held": [[row, float(self.worth[row, 1])] for row in noted],
             "odds": self.odds,
         }
 
     def fill(self, state: dict[str, Any]) -> None:
         """Restore what `dump` returned."""
         self.phase, self.turn, self.queue = state["phase"], state["turn"], list(state["queue"])
-        self.worth, self.held = dict(state["worth"]), dict(state["held"])
+        self.worth = np.zeros((1 + max((row for row, _ in state["held"]), default=-1), 2))
+        for column, name in enumerate(("worth", "held")):
+            for row, value in state[name]:
+                self.worth[row, column] = value
         self.odds = list(state["odds"])
