@@ -320,19 +320,30 @@ def replay(
 def export(
     journal: Annotated[Path, typer.Argument(help="journal.db of a tenant.")],
     out: Annotated[Path, typer.Argument(help="File to write: .csv or .parquet.")],
+    arms: Annotated[
+        bool, typer.Option("--arms", help="One row per offered arm, for dyclu evaluate.")
+    ] = False,
 ) -> None:
     """Write decisions and rewards as a table, CSV or Parquet.
 
-    One row per slot of a decision, or observation, with its reward if there is one. Only reads; the
-    service may be running.
+    One row per slot of a decision, or observation, with its reward if there is one. With --arms one
+    row per offered arm, of decisions whose arms were kept (--log-arms) and whose reward is known:
+    `dyclu evaluate` reads this table. Only reads; the service may be running.
     """
     from dyclu.service.disk.sqlite.reader import JournalReader
-    from dyclu.service.tools.export import export as run
+    from dyclu.service.tools.export.arms import export_arms
+    from dyclu.service.tools.export.decisions import export as run
 
     reader = JournalReader(journal)
     with _bar("exporting", reader.last()) as progress:
-        rows = run(reader, out, progress=progress)
-    typer.echo(f"written: {out} ({rows} rows)")
+        if arms:
+            made = export_arms(reader, out, progress=progress)
+            told = [f"{made.rows} rows of {made.decisions} decisions", *made.notes]
+        else:
+            told = [f"{run(reader, out, progress=progress)} rows"]
+    typer.echo(f"written: {out} ({told[0]})")
+    for note in told[1:]:
+        typer.echo(note)
 
 
 def loadtest(

@@ -22,7 +22,7 @@ from dyclu.service.disk.snapshots import JOURNAL
 from dyclu.service.http.keys import digest
 from dyclu.service.schema import Observation
 from dyclu.service.spec import PolicySpec
-from dyclu.service.tools.export import COLUMNS
+from dyclu.service.tools.export.decisions import COLUMNS
 from dyclu.service.tools.loadtest import Load, SimulatedUsers, load
 from dyclu.service.tools.replay import replay
 from tests.service.bench import ARMS, Bench

@@ -12,7 +12,7 @@ import numpy as np
 
 from dyclu.errors import DycluError
 from dyclu.evaluate import Estimate, LateEvaluation, LateRewards
-from dyclu.policy import Policy, position_of
+from dyclu.policy import Policy
 from dyclu.service.disk.history import History
 from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.absorbed import SHARD, decoded
@@ -26,6 +26,7 @@ from dyclu.service.engine.lines import (
     RewardBody,
 )
 from dyclu.service.spec import PolicySpec
+from dyclu.service.tools.offers import offers_of
 from dyclu.validation import FloatArray
 
 Place = tuple[int, int]
@@ -275,16 +276,12 @@ def _weights(report: Report, user: str, decision: DecisionBody) -> list[float | 
     """Return the weight of each slot: see `Pending`."""
     if decision.arms is None:
         return [None] * decision.count
-    left, weights = list(decision.arms), list[float | None]()
-    for slot in range(1, decision.count + 1):
-        shown = decision.slot(slot)
-        arms = np.array([arm.features for arm in left])
-        if decision.position is not None:
-            arms[:, decision.position] = position_of(slot)
-        chosen = left[report.other.policy.decide(user, arms).arm].id
+    weights = list[float | None]()
+    for offer in offers_of(decision):
+        chosen = offer.ids[report.other.policy.decide(user, offer.vectors).arm]
+        chance, agrees = offer.shown.propensity, chosen == offer.shown.arm
         report.asked += 1
-        report.agreed += chosen == shown.arm
-        inverse = 1 / shown.propensity if shown.propensity else None
-        weights.append(inverse if inverse is None or chosen == shown.arm else 0.0)
-        left = [arm for arm in left if arm.id != shown.arm]
+        report.agreed += agrees
+        inverse = 1 / chance if chance else None
+        weights.append(inverse if inverse is None or agrees else 0.0)
     return weights
