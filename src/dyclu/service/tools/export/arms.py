@@ -7,7 +7,7 @@ their propensity are in the journal. Which rewards are known is decided as `dycl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,11 +15,11 @@ from typing import Any, Literal
 from dyclu.errors import OptionError
 from dyclu.evaluate import LateCounts
 from dyclu.service.disk.history import History, Outcome
-from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.lines import MICRO, DecisionBody, RewardBody
 from dyclu.service.tools.export.decisions import names_of
 from dyclu.service.tools.export.files import Column, with_features, write
-from dyclu.service.tools.offers import Offer, offers_of
+from dyclu.service.tools.offers import offers_of
+from dyclu.service.tools.sources import Progress, Source, in_turn, latest, length
 
 COLUMNS: tuple[Column, ...] = (
     ("decision", str),
@@ -62,23 +62,42 @@ class Exported:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A slot of a decision, and its fate."""
+
+    outcome: Outcome
+    made: DecisionBody
+    slot: int
+    fate: Fate
+
+    @property
+    def reward(self) -> float | None:
+        """Its reward, None if none came."""
+        end = self.outcome.rewards.get(self.slot)
+        return end.body.value if end is not None and isinstance(end.body, RewardBody) else None
+
+
 def export_arms(
-    reader: JournalReader, path: Path, *, progress: Callable[[int], None] = lambda _: None
+    journals: Sequence[Source], path: Path, *, progress: Progress = lambda _: None
 ) -> Exported:
     """Write the table; Parquet if `path` ends so, else CSV.
 
-    Goes through the journal twice: whether zeros are sent is known at its end only.
+    Goes through the journals twice: whether zeros are sent is known at their end only.
     """
-    now = max((line.at for line in reader.after(reader.last() - 1)), default=0)
-    half = reader.last() // 2
-    fates, zeros = _fates(reader, now, lambda seq: progress(seq // 2))
+    fates, zeros = Counter[Fate](), False
+    for one in _choices(journals, lambda done: progress(done // 2)):
+        fates[one.fate] += 1
+        zeros |= one.reward == 0
     counts = LateCounts(
         over=fates["over"], lost=fates["lost"], young=fates["young"], waiting=fates["waiting"],
         zeros=zeros,
     )  # fmt: skip
     wanted = _wanted(counts, fates)
-    rows = _rows(reader, now, wanted, lambda seq: progress(half + seq // 2))
-    columns = with_features(COLUMNS, names_of(reader.facts()))
+    half = length(journals) // 2
+    second = _choices(journals, lambda done: progress(half + done // 2))
+    rows = (row for one in second if one.fate in wanted for row in _offered(one))
+    columns = with_features(COLUMNS, names_of(journals[0].reader.facts()))
     left_out = [
         f"{fates[fate]:,} decisions {why} are left out."
         for fate, why in LEFT_OUT.items()
@@ -89,18 +108,6 @@ def export_arms(
         decisions=sum(fates[fate] for fate in wanted),
         notes=(*_notes(counts), *left_out),
     )
-
-
-def _fates(
-    reader: JournalReader, now: int, progress: Callable[[int], None]
-) -> tuple[Counter[Fate], bool]:
-    """Return how many slots have which fate, and whether a reward of 0 ever came."""
-    fates, zeros = Counter[Fate](), False
-    for outcome, made in _decisions(reader, progress):
-        for slot in range(1, made.count + 1):
-            fates[_fate(outcome, made, slot, now)] += 1
-            zeros |= _reward(outcome, slot) == 0
-    return fates, zeros
 
 
 def _wanted(counts: LateCounts, fates: Counter[Fate]) -> set[Fate]:
@@ -125,13 +132,16 @@ def _notes(counts: LateCounts) -> tuple[str, ...]:
     return (*waiting, *counts.notes)
 
 
-def _decisions(
-    reader: JournalReader, progress: Callable[[int], None]
-) -> Iterator[tuple[Outcome, DecisionBody]]:
-    for outcome in History(reader).outcomes():
-        progress(outcome.line.seq)
-        if isinstance(outcome.line.body, DecisionBody):
-            yield outcome, outcome.line.body
+def _choices(journals: Sequence[Source], progress: Progress) -> Iterator[Choice]:
+    """Yield the slots of all decisions, with their fates at the time of the last line."""
+    now = latest(journals)
+    for source, passed in in_turn(journals, progress):
+        for outcome in History(source.reader).outcomes():
+            passed(outcome.line.seq)
+            made = outcome.line.body
+            if isinstance(made, DecisionBody):
+                for slot in range(1, made.count + 1):
+                    yield Choice(outcome, made, slot, _fate(outcome, made, slot, now))
 
 
 def _fate(outcome: Outcome, made: DecisionBody, slot: int, now: int) -> Fate:
@@ -147,25 +157,12 @@ def _fate(outcome: Outcome, made: DecisionBody, slot: int, now: int) -> Fate:
     return "lost" if over else "waiting"
 
 
-def _reward(outcome: Outcome, slot: int) -> float | None:
-    end = outcome.rewards.get(slot)
-    return end.body.value if end is not None and isinstance(end.body, RewardBody) else None
-
-
-def _rows(
-    reader: JournalReader, now: int, wanted: set[Fate], progress: Callable[[int], None]
-) -> Iterator[list[Any]]:
-    for outcome, made in _decisions(reader, progress):
-        for offer in offers_of(made):
-            if _fate(outcome, made, offer.slot, now) in wanted:
-                yield from _offered(outcome, made, offer)
-
-
-def _offered(outcome: Outcome, made: DecisionBody, offer: Offer) -> Iterator[list[Any]]:
+def _offered(one: Choice) -> Iterator[list[Any]]:
     """Yield a row per offered arm of a slot; a reward that is wanted and never came is 0."""
-    line, shown = outcome.line, offer.shown
+    line, made = one.outcome.line, one.made
+    offer = next(offer for offer in offers_of(made) if offer.slot == one.slot)
     time = line.at / MICRO if made.at is None else made.at
-    reward = _reward(outcome, offer.slot) or 0.0
     for arm, vector in zip(offer.ids, offer.vectors.tolist(), strict=True):
-        told = [1, shown.propensity, reward] if arm == shown.arm else [0, None, None]
-        yield [line.ref, offer.slot, time, line.user, made.group, arm, *told, *vector]
+        shown = arm == offer.shown.arm
+        told = [1, offer.shown.propensity, one.reward or 0.0] if shown else [0, None, None]
+        yield [line.ref, one.slot, time, line.user, made.group, arm, *told, *vector]

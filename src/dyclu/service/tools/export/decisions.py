@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ from dyclu.data.arms import unnamed
 from dyclu.service.disk.history import History
 from dyclu.service.disk.journal import Facts
 from dyclu.service.disk.named import features_of
-from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.lines import MICRO, DecisionBody, EventBody, Line, RewardBody
 from dyclu.service.tools.export.files import Column, with_features, write
+from dyclu.service.tools.sources import Progress, Source, in_turn
 
 COLUMNS: tuple[Column, ...] = (
     ("line", int),
@@ -34,15 +34,18 @@ COLUMNS: tuple[Column, ...] = (
     ("default", bool),
     ("slot", int),
     ("group", str),
+    ("partition", int),
 )
 """Columns before the features; empty where they do not apply."""
 
 
-def export(
-    reader: JournalReader, path: Path, *, progress: Callable[[int], None] = lambda _: None
-) -> int:
-    """Write the table and return its number of rows; Parquet if `path` ends so, else CSV."""
-    return write(with_features(COLUMNS, names_of(reader.facts())), _rows(reader, progress), path)
+def export(journals: Sequence[Source], path: Path, *, progress: Progress = lambda _: None) -> int:
+    """Write the table and return its number of rows; Parquet if `path` ends so, else CSV.
+
+    In a cluster, the rows of a partition stand together; lines are numbered in each of them.
+    """
+    columns = with_features(COLUMNS, names_of(journals[0].reader.facts()))
+    return write(columns, _all_rows(journals, progress), path)
 
 
 def names_of(facts: Facts) -> list[str]:
@@ -51,8 +54,13 @@ def names_of(facts: Facts) -> list[str]:
     return list(declared) or unnamed(facts.dim)
 
 
-def _rows(reader: JournalReader, progress: Callable[[int], None]) -> Iterator[list[Any]]:
-    for one in History(reader).outcomes():
+def _all_rows(journals: Sequence[Source], progress: Progress) -> Iterator[list[Any]]:
+    for source, passed in in_turn(journals, progress):
+        yield from _rows(source, passed)
+
+
+def _rows(source: Source, progress: Progress) -> Iterator[list[Any]]:
+    for one in History(source.reader).outcomes():
         line = one.line
         progress(line.seq)
         head = [line.seq, _time(line.at), line.kind, line.ref, line.user]
@@ -61,16 +69,18 @@ def _rows(reader: JournalReader, progress: Callable[[int], None]) -> Iterator[li
                 # An observation's time is that which its caller gave, if there is one.
                 told = _time(line.at if at is None else round(at * MICRO))
                 gap = [None] * 5
-                yield [*head, None, None, chance, *gap, value, told, False, None, None, *x]
+                tail = [value, told, False, None, None, source.partition]
+                yield [*head, None, None, chance, *gap, *tail, *x]
             case DecisionBody() as made:
                 if made.at is not None:
                     head[1] = _time(round(made.at * MICRO))
                 for slot in range(1, made.count + 1):
-                    yield [*head, *_slot(made, slot, one.rewards.get(slot))]
+                    row = [*head, *_slot(made, slot, one.rewards.get(slot)), source.partition]
+                    yield [*row, *made.slot(slot).x]
 
 
 def _slot(made: DecisionBody, slot: int, end: Line | None) -> list[Any]:
-    """Return the row of a slot after its head."""
+    """Return what a row says about a slot."""
     one, tail = made.slot(slot), [None, None, None]
     if end is not None and isinstance(end.body, RewardBody):
         tail = [end.body.value, _time(end.at), end.body.default]  # type: ignore[list-item]
@@ -86,7 +96,6 @@ def _slot(made: DecisionBody, slot: int, end: Line | None) -> list[Any]:
         *tail,
         slot,
         made.group,
-        *one.x,
     ]
 
 
