@@ -13,8 +13,10 @@ from numpy.typing import ArrayLike
 from dyclu.data.arms import Arms
 from dyclu.data.arrays import chunk_of
 from dyclu.data.chunk import CHUNK_NUMBERS, Chunk
+from dyclu.data.features import Features
 from dyclu.data.offers import Valid
 from dyclu.data.reading import Encoder, Reader, Vectoriser
+from dyclu.display import html_table
 from dyclu.errors import KindError
 from dyclu.validation import FloatArray
 
@@ -33,7 +35,7 @@ class Log:
     features : Features, or what stands in their place, or None
         What made the vectors, fitted; None for a log of vectors.
     names : tuple of str or None
-        Names of the columns that hold the vectors (`read_arms`); None where they are made.
+        Names of the features of a vector; None if nothing names them.
 
     Examples
     --------
@@ -123,9 +125,10 @@ class Log:
         roles |= {"propensity": propensity, "decision": decision}
         named = {role: column for role, column in roles.items() if column is not None}
         reader = Reader(table, named, items, offered, separator, features).fitted()
-        return cls(
-            reader.chunks, dim=reader.features.dim, rows=reader.table.rows, features=reader.features
-        )
+        fitted = reader.features
+        names = fitted.names if isinstance(fitted, Features) else None
+        rows = reader.table.rows
+        return cls(reader.chunks, dim=fitted.dim, rows=rows, features=fitted, names=names)
 
     @classmethod
     def read_arms(
@@ -202,6 +205,12 @@ class Log:
                 yield whole.part(start, start + size)
 
         return cls(chunks, dim=dim, rows=rows)
+
+    def _repr_html_(self) -> str:
+        """Return the log as notebooks show it; nothing is read for it."""
+        rows = "known after reading" if self.rows is None else self.rows
+        names = None if self.names is None else ", ".join(self.names)
+        return html_table("Log", [("decisions", rows), ("features", self.dim), ("names", names)])
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the rows in order of time, some thousands at a time."""
