@@ -102,7 +102,7 @@ def test_library_simulations_and_command_line_are_tested_on_every_system() -> No
 
 def test_the_site_is_built_and_the_image_makes_a_decision_for_every_change() -> None:
     jobs = workflow("test")["jobs"]
-    assert commands(jobs["whole"]).splitlines() == ["make test", "make docs"]
+    assert commands(jobs["whole"]).splitlines() == ["make open-bandit", "make test", "make docs"]
     assert commands(jobs["image"]) == "deploy/try.sh"
 
 
