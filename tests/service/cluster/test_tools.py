@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import re
 import subprocess
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +27,7 @@ from tests.service.bench import Bench
 from tests.service.cluster.test_cluster import insist, member
 from tests.service.postgres import Postgres, programs
 
+DEPLOYMENT = (Path(__file__).parents[3] / "docs" / "deployment.md").read_text()
 PARTITIONS = 3
 
 
@@ -114,15 +117,15 @@ def test_a_restored_dump_is_served_with_everything_up_to_it(
     moved: Path, store: str, server: Postgres, tmp_path: Path
 ) -> None:
     """As docs/deployment.md says: one dump of the schema, restored into an empty database."""
+    (shown,) = re.findall(r"^```sh\n(pg_dump .*?)^```$", DEPLOYMENT, re.DOTALL | re.MULTILINE)
     dump, bin_ = tmp_path / "dyclu.dump", programs()
-    assert bin_ is not None
-    words = ["--format=custom", "--schema=dyclu", f"--file={dump}", store]
-    subprocess.run([str(bin_ / "pg_dump"), *words], check=True)
+    told = {**os.environ, "DYCLU_STORE": store, "PATH": f"{bin_}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-c", shown], check=True, env=told, cwd=tmp_path)
     with member(store, tmp_path / "before", name="a", partitions=PARTITIONS) as made:
         assert insist(lambda: made.decide("later", decision_id="lost")).status_code == 200
     restored = server.fresh()
     words = ["--no-owner", f"--dbname={restored}", str(dump)]
-    subprocess.run([str(bin_ / "pg_restore"), *words], check=True)
+    subprocess.run([f"{bin_}/pg_restore", *words], check=True)
     with member(restored, tmp_path / "after", name="a", partitions=PARTITIONS) as made:
         assert made.http.get("/v1/users/u0").json()["decisions"] == 10
         # What was written after the dump is unknown; what waited then is known, and its time over.
