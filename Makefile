@@ -12,7 +12,7 @@ WANTED := install --quiet --editable '.[all,dev,docs]'
 # where tests made it, a package's own invalid escape sequences would be errors.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: dist test-lowest demo docs notebooks test conformance uncompiled test-long crashtest \
+.PHONY: dist test-lowest demo docs notebooks test open-bandit conformance uncompiled test-long crashtest \
   crashtest-cluster soak lint bench clean
 
 demo: $(READY)
@@ -34,6 +34,19 @@ test: $(READY)
 	$(BIN)/coverage report
 	$(BIN)/pytest -n 3 --dist worksteal -m "not long" \
 	  $(addprefix --ignore=,$(COVERED) tests/conformance)
+
+# The Open Bandit sample, which a wheel carries, for the tests that compare estimates with a real log.
+# Where it cannot be fetched, they skip and say so. The wheel is only unpacked, so its own bound on
+# Python does not matter.
+SAMPLE := data/open-bandit
+
+open-bandit:
+	@test -d $(SAMPLE)/obd || { rm -rf $(SAMPLE) && mkdir -p $(SAMPLE) && cd $(SAMPLE) \
+	  && $(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps \
+	    --ignore-requires-python --timeout 15 --retries 1 --dest . obp==0.4.1 \
+	  && $(PYTHON) -m zipfile -e obp-0.4.1-py3-none-any.whl wheel && mv wheel/obp/dataset/obd obd \
+	  && rm -r wheel obp-0.4.1-py3-none-any.whl; } > /dev/null 2>&1 \
+	  || echo "the Open Bandit sample cannot be fetched; its tests will skip" >&2
 
 conformance: $(READY)
 	$(BIN)/pytest -q -m "not long" tests/conformance

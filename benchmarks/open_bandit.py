@@ -2,9 +2,8 @@
 
 The Open Bandit samples (Saito et al. 2021) that the PyPI wheel ``obp==0.4.1`` carries: three
 campaigns of a fashion shop, 10,000 rows each, once logged by uniformly random choice and once by
-Bernoulli Thompson sampling (*bts*), with true propensities. FOLDER is its ``obp/dataset/obd``:
-
-    pip download --no-deps obp==0.4.1 && unzip -q obp-0.4.1-py3-none-any.whl 'obp/dataset/obd/*'
+Bernoulli Thompson sampling (*bts*), with true propensities. FOLDER is its ``obp/dataset/obd``;
+``make open-bandit`` puts it at ``data/open-bandit/obd``.
 
 From the random log we estimate the value of bts, and compare it with the mean click of the bts log.
 The estimate uses nothing of the bts log but *which items were shown*: the policy that is evaluated

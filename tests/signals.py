@@ -1,8 +1,15 @@
-"""Signals, as a terminal's programs have them."""
+"""Signals, as a terminal's programs have them; only POSIX systems can send them."""
 
 from __future__ import annotations
 
+import os
 import signal
+
+import pytest
+
+needs_signals = pytest.mark.skipif(
+    os.name != "posix", reason="processes are killed and interrupted by POSIX signals"
+)
 
 
 def hear_interrupts() -> None:

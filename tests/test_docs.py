@@ -7,10 +7,13 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 
+import dyclu
 from dyclu import cli
+from dyclu.evaluate import compare, uniform
 from tests.architecture import PICTURE, picture
 from website import notebooks
 from website.hooks import MADE
@@ -31,10 +34,13 @@ def test_every_command_is_in_the_readme() -> None:
 
 
 def shown_commands(text: str) -> list[list[str]]:
-    """Return the words of every `dyclu COMMAND …` in the console blocks of a page."""
+    """Return the words of every `dyclu COMMAND …` in the blocks of a page with commands."""
     found = []
-    for block in re.findall(r"^```console\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
-        for line in re.findall(r"^\$ dyclu +([a-z].*)$", block.replace("\\\n", ""), re.MULTILINE):
+    kinds = {"console": r"^\$ dyclu +([a-z].*)$", "sh": r"^dyclu +([a-z].*)$"}
+    for kind, block in re.findall(
+        r"^```(console|sh)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE
+    ):
+        for line in re.findall(kinds[kind], block.replace("\\\n", ""), re.MULTILINE):
             words = shlex.split(line, comments=True)
             found.append(words[: words.index("&")] if "&" in words else words)
     return found
@@ -50,6 +56,20 @@ def test_every_command_shown_in_the_documents_has_options_that_exist() -> None:
             group.commands[name].make_context(name, words)
         except Exception as error:
             pytest.fail(f"{page} shows dyclu {name} {' '.join(words)}: {error!r}")
+
+
+def test_the_report_that_the_guide_writes_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = (ROOT / "docs/guide/evaluate-a-log.md").read_text()
+    (code,) = re.findall(r"^```python\n(from pathlib.*?)^```$", guide, re.DOTALL | re.MULTILINE)
+    log = dyclu.Log.of_arrays(
+        user=range(100), arms=np.tile(np.eye(2), (100, 1, 1)), chosen=[0, 1] * 50,
+        reward=[0.0, 1.0] * 50, propensity=np.full(100, 0.5),
+    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    exec(code, {"found": compare(log, {"any": uniform})})
+    assert "week 34" in (tmp_path / "evaluation" / "report.md").read_text()
 
 
 def test_every_decision_is_listed() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -65,11 +66,53 @@ def test_workflows_name_tests_and_targets_that_exist() -> None:
 
 
 def test_nothing_is_published_before_the_tests_have_passed() -> None:
-    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
-    assert set(jobs["publish"]["needs"]) == {"build", "test"}
+    jobs = workflow("release")["jobs"]
+    published = {name for name, job in jobs.items() if "id-token" in job.get("permissions", {})}
+    assert published == {"publish", "npm"}
+    for name in published:
+        assert set(jobs[name]["needs"]) == {"build", "test"}
     assert jobs["test"]["uses"] == "./.github/workflows/test.yml"
-    called = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
-    assert "workflow_call" in called[True]  # YAML reads the key `on` as true
+    assert "workflow_call" in workflow("test")[True]  # YAML reads the key `on` as true
+
+
+def workflow(name: str) -> Any:
+    return yaml.safe_load((ROOT / f".github/workflows/{name}.yml").read_text())
+
+
+def commands(job: Any) -> str:
+    return "\n".join(step["run"] for step in job["steps"] if "run" in step)
+
+
+def test_library_simulations_and_command_line_are_tested_on_every_system() -> None:
+    """Every file and folder of unit tests, but for what is not the library."""
+    jobs = workflow("test")["jobs"]
+    systems = ["ubuntu-latest", "macos-latest", "windows-latest"]
+    run = ""
+    for name in ("library", "neighbours"):
+        assert jobs[name]["strategy"]["matrix"]["os"] == systems
+        run += commands(jobs[name])
+    # Benchmarks, and the service's start, which is for POSIX systems.
+    without = {"test_benchmarks.py", "test_benchmarks_rewards.py", "test_main.py"}
+    without |= {"test_imports.py", "__init__.py", "__pycache__"}
+    for path in (ROOT / "tests/unit").iterdir():
+        named = f"tests/unit/{path.name}" in run.split()
+        assert named != (path.name in without), path.name
+    assert {"tests/properties", "tests/conformance", "tests/golden"} <= {*run.split()}
+
+
+def test_the_site_is_built_and_the_image_makes_a_decision_for_every_change() -> None:
+    jobs = workflow("test")["jobs"]
+    assert commands(jobs["whole"]).splitlines() == ["make open-bandit", "make test", "make docs"]
+    assert commands(jobs["image"]) == "deploy/try.sh"
+
+
+def test_long_tests_and_crash_tests_run_every_week() -> None:
+    told = workflow("long")
+    assert {"schedule", "workflow_dispatch"} == told[True].keys()
+    targets = told["jobs"]["long"]["strategy"]["matrix"]["target"]
+    assert targets == ["test-long", "crashtest", "crashtest-cluster"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert [target for target in targets if f"\n{target}:" not in makefile] == []
 
 
 @pytest.mark.long

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tomllib
@@ -107,6 +109,48 @@ def test_the_dockerfile_copies_what_exists_and_ends_as_its_own_user() -> None:
     last = re.findall(r"^USER (.*)$", DOCKERFILE, flags=re.MULTILINE)[-1]
     context = manifest("StatefulSet")["spec"]["template"]["spec"]["securityContext"]
     assert last == f"{context['runAsUser']}:{context['runAsGroup']}"
+
+
+DOCKER = r"""#!/usr/bin/env bash
+# In the place of docker: `up` starts the service here, with the settings that would be mounted.
+echo "$*" >> "$CALLS"
+case "$*" in
+  "run --rm dyclu dyclu key"*) shift 5; exec "$PYTHON" -m dyclu key "$@" ;;
+  *" up "*)
+    toml=$(sed -nE 's/.*"([^":]*):.*/\1/p' "$5")
+    "$PYTHON" -m dyclu serve --config "$toml" --host 127.0.0.1 --port "$PORT" --data "$DATA" \
+      > "$CALLS.out" 2>&1 &
+    echo $! > "$CALLS.pid"
+    until curl --silent --fail "http://127.0.0.1:$PORT/readyz"; do sleep 0.1; done > /dev/null ;;
+  *" down "*) kill "$(cat "$CALLS.pid")" ;;
+esac
+"""
+
+
+def test_the_script_that_tries_the_image_makes_a_decision_and_cleans_up(tmp_path: Path) -> None:
+    """The image itself is built on the forge (job `image`)."""
+    if shutil.which("curl") is None:
+        pytest.skip("no curl")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    docker, calls = tmp_path / "bin" / "docker", tmp_path / "calls"
+    docker.parent.mkdir()
+    docker.write_text(DOCKER)
+    docker.chmod(0o755)
+    told = {
+        "PATH": f"{docker.parent}:{os.environ['PATH']}", "PYTHON": sys.executable, "PORT": port,
+        "DATA": str(tmp_path / "data"), "CALLS": str(calls), "TMPDIR": str(tmp_path),
+        "DYCLU_URL": f"http://127.0.0.1:{port}",
+    }  # fmt: skip
+    done = subprocess.run(
+        [str(DEPLOY / "try.sh")], env=os.environ | told, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["arm"] == "red"
+    asked = calls.read_text()
+    assert "build dyclu\n" in asked
+    assert asked.rstrip().endswith("down --volumes")
+    assert not list(tmp_path.glob("tmp.*")), "keys are left in a temporary folder"
 
 
 def test_the_commands_of_the_dockerfile_that_run_python_work(tmp_path: Path) -> None:

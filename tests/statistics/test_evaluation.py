@@ -45,7 +45,7 @@ def test_replay_agrees_with_serving_under_drift_and_change(world: str) -> None:
 
 
 @pytest.mark.skipif(
-    not OPEN_BANDIT.is_dir(), reason=f"the Open Bandit samples are not in {OPEN_BANDIT}"
+    not OPEN_BANDIT.is_dir(), reason="the Open Bandit sample is not there; run: make open-bandit"
 )
 @pytest.mark.parametrize("campaign", open_bandit.CAMPAIGNS)
 def test_the_value_of_thompson_sampling_is_within_the_interval_from_the_random_log(

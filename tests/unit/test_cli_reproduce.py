@@ -22,7 +22,7 @@ from dyclu.cli import app
 from dyclu.sim import Population
 from dyclu.sim.runs import results as stored_results
 from dyclu.sim.studies import paper, study
-from tests.signals import hear_interrupts
+from tests.signals import hear_interrupts, needs_signals
 
 TINY = [
     "--users=3",
@@ -274,6 +274,7 @@ def test_the_policy_of_the_guide_is_found_in_the_current_folder_and_on_the_path(
     assert float(average["regret"]) < float(uniform["regret"])
 
 
+@needs_signals
 def test_ctrl_c_keeps_finished_runs_and_says_how_to_continue(tmp_path: Path, out: Path) -> None:
     (tmp_path / "slow.py").write_text(WAITING)
     options = [*TINY, f"--out={out}", "--seeds=1", "--policies=uniform,slow:Waiting"]

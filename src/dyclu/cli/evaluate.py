@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ from dyclu.cli.output import print_error, print_files, print_json, silence_matpl
 from dyclu.errors import DycluError, FileError, OptionError
 
 if TYPE_CHECKING:
-    from dyclu.data import Features
+    from dyclu.data import Features, Log
     from dyclu.evaluate import Comparison, Replayed
     from dyclu.evaluate.targets import Target
 
@@ -30,18 +31,29 @@ def evaluate(
     arm: Annotated[str, typer.Option(help="Column of what was shown, also in ITEMS.")] = "arm",
     offered: Annotated[str, typer.Option(help="Column that lists what was offered.")] = "offered",
     items: Annotated[
-        Path | None, typer.Option(help="File with one row per item.", metavar="ITEMS")
+        Path | None,
+        typer.Option(
+            help="File with one row per item.",
+            metavar="ITEMS",
+            show_default="LOG has one row per offered arm",
+        ),
     ] = None,
+    shown: Annotated[
+        str, typer.Option(help="Without --items: column that is 1 for the arm that was shown.")
+    ] = "shown",
     propensity: Annotated[
         str | None,
-        typer.Option(help="Column of propensities.", show_default="they are estimated"),
+        typer.Option(
+            help="Column of propensities.",
+            show_default="they are estimated; without --items: propensity",
+        ),
     ] = None,
     time: Annotated[str | None, typer.Option(help="Column of the time.")] = None,
     decision: Annotated[
         str | None,
         typer.Option(
             help="Column of the decision's id; an id that occurs twice is refused.",
-            show_default="rows are not checked for repetition",
+            show_default="rows are not checked for repetition; without --items: decision",
         ),
     ] = None,
     features: Annotated[
@@ -77,7 +89,9 @@ def evaluate(
 
     Saved policies (and uniform choice) are evaluated without learning; those of --learn learn from
     the rows that they would have produced themselves. Prints estimates, intervals and a verdict,
-    and writes a report (Markdown, HTML, PNG), which needs matplotlib.
+    and writes a report (Markdown, HTML, PNG), which needs matplotlib. LOG has one row per decision,
+    and ITEMS the features of what was offered; or, without --items, LOG has one row per offered arm
+    with its vector, as `dyclu export --arms` writes it.
     """
     from dyclu.data import Log
     from dyclu.evaluate import compare, replay, uniform
@@ -89,10 +103,17 @@ def evaluate(
     if not no_report:
         check_writable(out)
     targets = _targets(saved or [], epsilon)
-    read = Log.read(
-        log, features=_features(features, saved or []), user=user, reward=reward, arm=arm,
-        offered=offered, items=items, propensity=propensity, time=time, decision=decision,
-    )  # fmt: skip
+    if items is None:
+        read = Log.read_arms(
+            log, user=user, reward=reward, shown=shown, time=time,
+            propensity=propensity or "propensity", decision=decision or "decision",
+        )  # fmt: skip
+        _check_vectors(log, read, features, saved or [])
+    else:
+        read = Log.read(
+            log, features=_features(features, saved or []), user=user, reward=reward, arm=arm,
+            offered=offered, items=items, propensity=propensity, time=time, decision=decision,
+        )  # fmt: skip
     names = [] if learning is None else [name.strip() for name in learning.split(",")]
     learners = {name: partial(make, name, read.dim) for name in names}
     policies = {name: learner() for name, learner in learners.items()}
@@ -127,6 +148,32 @@ def _targets(saved: Sequence[Path], epsilon: float) -> dict[str, Target]:
             )
         targets[path.stem] = frozen(load(path), epsilon=epsilon)
     return targets
+
+
+def _check_vectors(log: Path, read: Log, file: Path | None, saved: Sequence[Path]) -> None:
+    """Refuse policies that learnt with other features than those that the log's columns name."""
+    from dyclu.data import Features
+    from dyclu.data.arms import headers, unnamed
+    from dyclu.errors import ForeignFile
+
+    if file is not None:
+        raise OptionError(
+            f"{log} holds vectors, which need no --features; leave it out, or pass --items with "
+            "the columns that the features are made of"
+        )
+    found = list(read.names or ())
+    for path in [] if found == unnamed(read.dim) else saved:
+        with suppress(ForeignFile):
+            expected = headers(Features.load(path).names)
+            if expected != found:
+                raise OptionError(
+                    f"{path} learnt with the features {_listed(expected)}; those of {log} are "
+                    f"{_listed(found)}; evaluate it on a log of the service that it comes from"
+                )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _features(file: Path | None, saved: Sequence[Path]) -> Features:

@@ -26,6 +26,7 @@ from dyclu.data.vectors.kinds import kinds_in_files
 from dyclu.data.vectors.vectors import INTERCEPT, Vectors
 from dyclu.data.vectors.versions import differences
 from dyclu.data.vectors.weights import Weight, ranked
+from dyclu.display import html_table
 from dyclu.errors import ForeignFile, KindError, OptionError
 from dyclu.storage import Saved, damaged_on_error, read, write
 from dyclu.validation import FloatArray, Ids, as_floats
@@ -292,6 +293,16 @@ class Features:
     def __repr__(self) -> str:
         parts = (f"{name}={value!r}" for name, value in self._declared._asdict().items())
         return f"Features({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """Return the features as notebooks show them: one row per column, with its options."""
+        sides = {"arm": self.arm, "context": self.context}
+        rows: list[tuple[object, ...]] = [("column", "of", "declared as")]
+        for side, columns in sides.items():
+            rows += [(name, side, column) for name, column in columns.items()]
+        rows += [(f"{ours} × {theirs}", "cross", None) for ours, theirs in self._declared.cross]
+        note = f"{self.dim} features" if self.fitted else "Not fitted yet: call fit(table)."
+        return html_table("Features", rows, note=note)
 
     def _ready(self) -> Vectors:
         if self._vectors is None:

@@ -10,10 +10,13 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from dyclu.data.arms import Arms
 from dyclu.data.arrays import chunk_of
 from dyclu.data.chunk import CHUNK_NUMBERS, Chunk
+from dyclu.data.features import Features
 from dyclu.data.offers import Valid
 from dyclu.data.reading import Encoder, Reader, Vectoriser
+from dyclu.display import html_table
 from dyclu.errors import KindError
 from dyclu.validation import FloatArray
 
@@ -21,7 +24,7 @@ __all__ = ["Chunk", "Log"]
 
 
 class Log:
-    """Logged decisions in order of time; made by `read` or `of_arrays`.
+    """Logged decisions in order of time; made by `read`, `read_arms` or `of_arrays`.
 
     Attributes
     ----------
@@ -30,7 +33,9 @@ class Log:
     rows : int or None
         Number of decisions; None where it is known only after reading.
     features : Features, or what stands in their place, or None
-        What made the vectors, fitted; None for a log of arrays.
+        What made the vectors, fitted; None for a log of vectors.
+    names : tuple of str or None
+        Names of the features of a vector; None if nothing names them.
 
     Examples
     --------
@@ -51,10 +56,12 @@ class Log:
         dim: int,
         rows: int | None,
         features: Any = None,
+        names: tuple[str, ...] | None = None,
     ) -> None:
         self.dim = dim
         self.rows = rows
         self.features = features
+        self.names = names
         self._chunks = chunks
 
     @classmethod
@@ -118,9 +125,53 @@ class Log:
         roles |= {"propensity": propensity, "decision": decision}
         named = {role: column for role, column in roles.items() if column is not None}
         reader = Reader(table, named, items, offered, separator, features).fitted()
-        return cls(
-            reader.chunks, dim=reader.features.dim, rows=reader.table.rows, features=reader.features
-        )
+        fitted = reader.features
+        names = fitted.names if isinstance(fitted, Features) else None
+        rows = reader.table.rows
+        return cls(reader.chunks, dim=fitted.dim, rows=rows, features=fitted, names=names)
+
+    @classmethod
+    def read_arms(
+        cls,
+        table: Any,
+        *,
+        decision: str = "decision",
+        user: str = "user",
+        shown: str = "shown",
+        reward: str = "reward",
+        propensity: str | None = "propensity",
+        time: str | None = None,
+    ) -> Log:
+        """Return a log of a table with one row per offered arm: `dyclu export --arms` writes it.
+
+        Rows of one decision stand together; one of them was shown. Columns that are not named here,
+        other than ``slot``, ``group``, ``arm`` and ``time``, are the arm's vector, in their order.
+
+        Parameters
+        ----------
+        table : data frame, DuckDB relation, list of dicts, or path of a CSV or Parquet file
+            The rows, in order of time.
+        decision, user, shown, reward, propensity, time : str
+            Names of columns: the id of the decision; its user; 1 in the row of the arm that was
+            shown, else 0; and in this row its reward, the probability with which it was shown, and
+            the time, in seconds or as a date. A column ``slot`` tells choices for one page apart.
+
+        Examples
+        --------
+        >>> log = Log.read_arms([
+        ...     {"decision": "d1", "user": "ana", "shown": 0, "propensity": None, "reward": None,
+        ...      "price": 2.0},
+        ...     {"decision": "d1", "user": "ana", "shown": 1, "propensity": 0.5, "reward": 1.0,
+        ...      "price": 4.0},
+        ... ])
+        >>> [(chunk.arms.tolist(), chunk.chosen.tolist()) for chunk in log.chunks()]
+        [([[[2.0], [4.0]]], [1])]
+        """
+        roles = {"decision": decision, "user": user, "shown": shown, "reward": reward}
+        optional = {"propensity": propensity, "time": time}
+        roles |= {role: column for role, column in optional.items() if column is not None}
+        arms = Arms(table, roles)
+        return cls(arms.chunks, dim=len(arms.names), rows=None, names=arms.names)
 
     @classmethod
     def of_arrays(
@@ -154,6 +205,12 @@ class Log:
                 yield whole.part(start, start + size)
 
         return cls(chunks, dim=dim, rows=rows)
+
+    def _repr_html_(self) -> str:
+        """Return the log as notebooks show it; nothing is read for it."""
+        rows = "known after reading" if self.rows is None else self.rows
+        names = None if self.names is None else ", ".join(self.names)
+        return html_table("Log", [("decisions", rows), ("features", self.dim), ("names", names)])
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the rows in order of time, some thousands at a time."""

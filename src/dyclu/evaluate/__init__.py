@@ -5,7 +5,7 @@ Nothing here changes a log, and only `replay` changes a policy. Formulas: docs/e
 
 from dyclu.evaluate.comparison import compare
 from dyclu.evaluate.intervals import Interval
-from dyclu.evaluate.late import LateEvaluation, LateRewards
+from dyclu.evaluate.late import LateCounts, LateEvaluation, LateRewards
 from dyclu.evaluate.replays.rejection import Replayed, replay
 from dyclu.evaluate.results import Comparison, Estimate, Evaluation, Overlap
 from dyclu.evaluate.sequences import Lift, UserTotals, lift
@@ -16,6 +16,7 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "Interval",
+    "LateCounts",
     "LateEvaluation",
     "LateRewards",
     "Lift",

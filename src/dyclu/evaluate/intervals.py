@@ -59,6 +59,18 @@ class Interval:
         return Interval(min(max(self.low, low), high), max(min(self.high, high), low))
 
 
+def interval_text(interval: Interval) -> str:
+    """Return an interval in words.
+
+    >>> interval_text(Interval(0.031, 0.052)), interval_text(Interval(0.1, float("inf")))
+    ('0.031 to 0.052', '0.1 to unknown')
+    """
+    low, high = (
+        f"{end:.4g}" if math.isfinite(end) else "unknown" for end in (interval.low, interval.high)
+    )
+    return f"{low} to {high}"
+
+
 UNBOUNDED = Interval(-math.inf, math.inf)
 
 

@@ -70,6 +70,71 @@ class LateEvaluation:
     verdict: str
 
 
+@dataclass(frozen=True, slots=True)
+class LateCounts:
+    """How many decisions have which fate; the two rules say which of them are counted.
+
+    Attributes
+    ----------
+    over, lost : int
+        Decisions whose time is over, with a reward and without one.
+    young, waiting : int
+        Decisions whose time is not over, with a reward and without one.
+    zeros : bool
+        Whether a reward of 0 ever came.
+
+    Examples
+    --------
+    >>> clicks = LateCounts(over=10, lost=90, young=5, waiting=45, zeros=False)
+    >>> clicks.counts_young, clicks.lost_are_zeros, clicks.unknown
+    (False, True, None)
+    """
+
+    over: int
+    lost: int
+    young: int
+    waiting: int
+    zeros: bool
+
+    @property
+    def counts_young(self) -> bool:
+        """Whether decisions are counted that have a reward before their time is over (rule 1)."""
+        return self.waiting <= MOST_WAITING * (self.waiting + self.young)
+
+    @property
+    def lost_are_zeros(self) -> bool:
+        """Whether a decision without a reward counts as 0 (rule 2)."""
+        return not self.zeros
+
+    @property
+    def unknown(self) -> str | None:
+        """Why missing rewards leave the mean unknown; None if they do not (rule 2)."""
+        due = self.lost + self.over
+        if self.lost_are_zeros or self.lost <= MOST_LOST * due:
+            return None
+        return (
+            f"{self.lost:,} of {due:,} decisions have no reward although their time is over, and "
+            "other decisions got a reward of 0; send a reward for every decision, or never send 0"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is counted how, in sentences."""
+        notes = []
+        if not self.counts_young:
+            notes.append(
+                f"{self.waiting:,} decisions still wait for their rewards; they and "
+                f"{self.young:,} of the same age that have one are not counted."
+            )
+        if self.lost and self.lost_are_zeros:
+            notes.append(
+                f"No reward of 0 ever came: {self.lost:,} decisions without reward count as 0."
+            )
+        elif self.lost:
+            notes.append(f"{self.lost:,} decisions never got a reward, and are not counted.")
+        return tuple(notes)
+
+
 class LateRewards:
     """Collects decisions with their rewards, in any order.
 
@@ -116,11 +181,12 @@ class LateRewards:
         """Return the estimates; `waiting` decisions have no reward yet."""
         for kind in list(self._rows):
             self._flush(kind)
-        kinds, notes = self._counted(waiting)
+        counts = self._counts(waiting)
+        kinds, notes = _counted(counts)
         sums = {column: self._total(kinds, column) for column in COLUMNS}
         unrewarded = self._count((True, False)) + self._count((False, False))
         logged = estimate = overlap = None
-        why = self._missing() or "no decision can be counted"
+        why = counts.unknown or "no decision can be counted"
         said = f"The log cannot say what {name} earns: {why}."
         if sums["rows"].any():
             logged = _estimate(sums["reward"], sums["rows"]).cut(self._clicks)
@@ -141,39 +207,17 @@ class LateRewards:
             logged=logged,
             estimate=estimate,
             overlap=overlap,
-            notes=tuple(notes),
+            notes=notes,
             verdict=said,
         )
 
-    def _counted(self, waiting: int) -> tuple[list[Kind], list[str]]:
-        """Return the kinds of decisions that are counted, and what to say about it."""
-        if self._missing():
-            return [], []
-        kinds, notes = [(True, True), (False, True)], []
-        young = self._count((False, True))
-        if waiting > MOST_WAITING * (waiting + young):
-            kinds.remove((False, True))
-            notes.append(
-                f"{waiting:,} decisions still wait for their rewards; they and {young:,} of the "
-                "same age that have one are not counted."
-            )
-        lost = self._count((True, False))
-        if lost and not self._zeros:
-            kinds.append((True, False))
-            notes.append(f"No reward of 0 ever came: {lost:,} decisions without reward count as 0.")
-        elif lost:
-            notes.append(f"{lost:,} decisions never got a reward, and are not counted.")
-        return kinds, notes
-
-    def _missing(self) -> str | None:
-        """Return why missing rewards leave the mean unknown; None if they do not."""
-        lost = self._count((True, False))
-        due = lost + self._count((True, True))
-        if not self._zeros or lost <= MOST_LOST * due:
-            return None
-        return (
-            f"{lost:,} of {due:,} decisions have no reward although their time is over, and other "
-            "decisions got a reward of 0; send a reward for every decision, or never send 0"
+    def _counts(self, waiting: int) -> LateCounts:
+        return LateCounts(
+            over=self._count((True, True)),
+            lost=self._count((True, False)),
+            young=self._count((False, True)),
+            waiting=waiting,
+            zeros=self._zeros,
         )
 
     def _overlap(self, sums: dict[str, FloatArray], kinds: list[Kind]) -> Overlap:
@@ -216,6 +260,16 @@ class LateRewards:
             weighted=weight * reward,
             squares=weight**2,
         )
+
+
+def _counted(counts: LateCounts) -> tuple[list[Kind], tuple[str, ...]]:
+    """Return the kinds of decisions that are counted, and what to say about it."""
+    if counts.unknown:
+        return [], ()
+    kinds = [(True, True)]
+    kinds += [(False, True)] if counts.counts_young else []
+    kinds += [(True, False)] if counts.lost and counts.lost_are_zeros else []
+    return kinds, counts.notes
 
 
 def _estimate(num: FloatArray, den: FloatArray) -> Estimate:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dyclu.display import html_table
-from dyclu.evaluate.intervals import Interval
+from dyclu.evaluate.intervals import Interval, interval_text
 
 PRIMARY = "dr"
 """The estimator that verdicts use: right if the propensities are, whatever the model of rewards."""
@@ -116,6 +115,14 @@ class Evaluation:
         """The doubly robust estimate."""
         return self.estimates[PRIMARY]
 
+    def _repr_html_(self) -> str:
+        """Return the evaluation as notebooks show it: estimates by method, overlap and verdict."""
+        estimates = {**self.estimates, "gain over the log": self.gain}
+        rows: list[tuple[str, float, str]]
+        rows = [(how, one.value, interval_text(one.interval)) for how, one in estimates.items()]
+        rows.append(("effective rows", self.overlap.effective, f"of {self.overlap.rows}"))
+        return html_table(f"{self.name}: reward per decision", rows, note=self.verdict)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
@@ -155,15 +162,3 @@ class Comparison:
         rows = [(name, one.value, interval_text(one.interval)) for name, one in values.items()]
         title = f"Reward per decision, with intervals of {self.level:.0%}"
         return html_table(title, rows, note=self.verdict)
-
-
-def interval_text(interval: Interval) -> str:
-    """Return an interval in words.
-
-    >>> interval_text(Interval(0.031, 0.052)), interval_text(Interval(0.1, float("inf")))
-    ('0.031 to 0.052', '0.1 to unknown')
-    """
-    low, high = (
-        f"{end:.4g}" if math.isfinite(end) else "unknown" for end in (interval.low, interval.high)
-    )
-    return f"{low} to {high}"

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyclu.display import html_table
 from dyclu.errors import ShapeError
-from dyclu.evaluate.intervals import UNBOUNDED, Interval
+from dyclu.evaluate.intervals import UNBOUNDED, Interval, interval_text
 from dyclu.validation import FloatArray, User, as_floats, as_probability, as_user, as_whole
 
 LEAST_USERS = 30
@@ -86,6 +87,13 @@ class Lift:
     def decided(self) -> bool:
         """Whether the groups differ."""
         return 0.0 not in self.interval
+
+    def _repr_html_(self) -> str:
+        """Return the lift as notebooks show it."""
+        rows: list[tuple[str, object]] = [("treated", self.treated), ("control", self.control)]
+        rows += [("difference", self.value), ("its interval", interval_text(self.interval))]
+        note = "The groups differ." if self.decided else "The groups cannot be told apart yet."
+        return html_table("Reward per decision", rows, note=note)
 
 
 def lift(

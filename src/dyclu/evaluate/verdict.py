@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 
-from dyclu.evaluate.results import Estimate, Evaluation, Overlap, interval_text
+from dyclu.evaluate.intervals import interval_text
+from dyclu.evaluate.results import Estimate, Evaluation, Overlap
 
 LEAST_USERS = 20
 """With fewer users, resampling them says little about users who were not seen."""

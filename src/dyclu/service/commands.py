@@ -7,14 +7,18 @@ What a command needs is imported when it runs: so ``dyclu --help`` is fast, and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dyclu.errors import DycluError, MissingExtra, OptionError
+
+if TYPE_CHECKING:
+    from dyclu.service.spec import PolicySpec
+    from dyclu.service.tools.sources import Source
 
 SYSTEM = os.name
 
@@ -22,6 +26,12 @@ Config = Annotated[
     Path | None,
     typer.Option(help="A TOML file with the settings.", metavar="FILE", envvar="DYCLU_CONFIG"),
 ]
+
+Store = Annotated[
+    str | None,
+    typer.Option(help="PostgreSQL of a cluster, instead of a journal.db.", metavar="URL"),
+]
+Tenant = Annotated[str, typer.Option(help="Tenant in the database of --store.", metavar="NAME")]
 
 
 def mount(app: typer.Typer, decorator: Callable[[], Any]) -> None:
@@ -267,7 +277,9 @@ def migrate(
 
 
 def replay(
-    journal: Annotated[Path, typer.Argument(help="journal.db of a tenant.")],
+    journal: Annotated[
+        Path | None, typer.Argument(help="journal.db of a tenant; none with --store.")
+    ] = None,
     policy: Annotated[
         str | None, typer.Option(help="Policy to compare with.", show_default="the same")
     ] = None,
@@ -277,6 +289,8 @@ def replay(
     save: Annotated[
         Path | None, typer.Option(help="Save the policy after the replay.", metavar="FILE")
     ] = None,
+    store: Store = None,
+    tenant: Tenant = "default",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document instead.")
     ] = False,
@@ -284,31 +298,24 @@ def replay(
     """Replay a journal with another policy, and compare it with the one that served.
 
     Compares errors of prediction and noticed changes. If all offered arms were kept (--log-arms),
-    also how often both choose the same arm, and the estimated mean reward. Only reads; the service
-    may be running.
+    also how often both choose the same arm, and the estimated mean reward. With --store, all
+    partitions of a cluster's tenant, each with a policy of its own. Only reads; the service may be
+    running.
     """
     import json
 
-    from dyclu.service.disk.sqlite.reader import JournalReader
-    from dyclu.service.settings import as_options
-    from dyclu.service.spec import PolicySpec
     from dyclu.service.tools.replay import replay as run
+    from dyclu.service.tools.sources import length, sources
 
-    reader = JournalReader(journal)
-    noted = reader.facts().served
-    if not noted:
-        raise OptionError(f"{journal} was never served, so there is nothing to compare with")
-    served = PolicySpec(**json.loads(noted))
-    if policy is None and served.own:
-        raise OptionError(
-            f"the journal was served by {served.name}, and a journal must not make a program "
-            f"import a module; if you trust it, pass --policy {served.name}"
-        )
-    told = served.options if policy in (None, served.name) else {}
-    told = told if options is None else told | as_options(options)
-    other = PolicySpec(policy or served.name, served.dim, told)
-    with _bar("replaying", reader.last()) as progress:
-        report = run(reader, served, other, progress=progress)
+    with sources(journal, store=store, tenant=tenant) as journals:
+        if save is not None and len(journals) > 1:
+            raise OptionError(
+                f"--save stores one policy, but {tenant} has {len(journals)} partitions, each with "
+                "a policy of its own; leave --save out"
+            )
+        served, other = _compared(journals, policy, options)
+        with _bar("replaying", length(journals)) as progress:
+            report = run(journals, served, other, progress=progress)
     if save is not None:
         report.other.policy.save(save)
     if as_json:
@@ -317,22 +324,70 @@ def replay(
         _print(report.numbers())
 
 
+def _compared(
+    journals: Sequence[Source], policy: str | None, options: str | None
+) -> tuple[PolicySpec, PolicySpec]:
+    """Return the policy that served, and the one that it is compared with."""
+    import json
+
+    from dyclu.service.settings import as_options
+    from dyclu.service.spec import PolicySpec
+
+    noted = next((facts for one in journals if (facts := one.reader.facts().served)), "")
+    if not noted:
+        where = journals[0].reader.path
+        raise OptionError(f"{where} was never served, so there is nothing to compare with")
+    served = PolicySpec(**json.loads(noted))
+    if policy is None and served.own:
+        raise OptionError(
+            f"the journal was served by {served.name}, and a journal must not make a program "
+            f"import a module; if you trust it, pass --policy {served.name}"
+        )
+    told = served.options if policy in (None, served.name) else {}
+    told = told if options is None else told | as_options(options)
+    return served, PolicySpec(policy or served.name, served.dim, told)
+
+
 def export(
-    journal: Annotated[Path, typer.Argument(help="journal.db of a tenant.")],
-    out: Annotated[Path, typer.Argument(help="File to write: .csv or .parquet.")],
+    journal: Annotated[
+        Path | None, typer.Argument(help="journal.db of a tenant; none with --store.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Argument(help="File to write: .csv or .parquet.", show_default="needed")
+    ] = None,
+    arms: Annotated[
+        bool, typer.Option("--arms", help="One row per offered arm, for dyclu evaluate.")
+    ] = False,
+    store: Store = None,
+    tenant: Tenant = "default",
 ) -> None:
     """Write decisions and rewards as a table, CSV or Parquet.
 
-    One row per slot of a decision, or observation, with its reward if there is one. Only reads; the
-    service may be running.
+    One row per slot of a decision, or observation, with its reward if there is one. With --arms one
+    row per offered arm, of decisions whose arms were kept (--log-arms) and whose reward is known:
+    `dyclu evaluate` reads this table. With --store, all partitions of a cluster's tenant, one after
+    the other. Only reads; the service may be running.
     """
-    from dyclu.service.disk.sqlite.reader import JournalReader
-    from dyclu.service.tools.export import export as run
+    from dyclu.service.tools.export.arms import export_arms
+    from dyclu.service.tools.export.decisions import export as run
+    from dyclu.service.tools.sources import length, sources
 
-    reader = JournalReader(journal)
-    with _bar("exporting", reader.last()) as progress:
-        rows = run(reader, out, progress=progress)
-    typer.echo(f"written: {out} ({rows} rows)")
+    if store is not None and out is None:
+        journal, out = None, journal
+    if out is None:
+        raise OptionError("no file to write was named; pass one that ends in .csv or .parquet")
+    with (
+        sources(journal, store=store, tenant=tenant) as journals,
+        _bar("exporting", length(journals)) as progress,
+    ):
+        if arms:
+            made = export_arms(journals, out, progress=progress)
+            told = [f"{made.rows} rows of {made.decisions} decisions", *made.notes]
+        else:
+            told = [f"{run(journals, out, progress=progress)} rows"]
+    typer.echo(f"written: {out} ({told[0]})")
+    for note in told[1:]:
+        typer.echo(note)
 
 
 def loadtest(

@@ -22,6 +22,7 @@ from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Limits
 from dyclu.service.spec import PolicySpec
 from dyclu.service.tools.replay import replay
+from dyclu.service.tools.sources import Source
 from tests.service.bench import Bench, bits
 from tests.service.disk.test_erasure import observe, rebuilt, started
 from tests.service.disk.test_retention import anywhere, play, until
@@ -79,7 +80,7 @@ def test_export_and_replay_read_the_archive_along(pair: tuple[Bench, Bench]) -> 
         assert done.exit_code == 0, done.output
         texts.append(out.read_text())
         spec = PolicySpec("linucb", 2, {"alpha": 0.1})
-        reports.append(replay(bench.reader, bench.rules.spec(), spec).numbers())
+        reports.append(replay([Source(bench.reader)], bench.rules.spec(), spec).numbers())
     assert len(list(csv.reader(texts[0].splitlines()))) == 81
     assert texts[0] == texts[1]
     assert reports[0] == reports[1]

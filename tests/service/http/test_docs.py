@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import re
 import shutil
 import sqlite3
@@ -14,9 +15,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from dyclu.data import Features
 from dyclu.service.http.calls import CALLS
 from dyclu.service.http.keys import digest, new_key
 from dyclu.service.http.views.openapi import REFUSALS
+from dyclu.service.schema import Health
 from dyclu.service.settings import Limits, Settings, TenantSettings, as_setting
 from tests.service.running import running, told, wait_until
 
@@ -112,6 +115,35 @@ def test_every_metric_named_in_the_docs_exists(tmp_path: Path) -> None:
         text = service.http.get("/metrics").text
     for name in re.findall(r"dyclu_[a-z_]+", DEPLOYMENT):
         assert f"# TYPE {name} " in text, name
+
+
+def test_the_python_client_of_the_docs_decides_and_rewards(tmp_path: Path) -> None:
+    (code,) = blocks(SERVICE, "python")
+    with running(told(tmp_path)) as service:
+        here = code.replace("http://127.0.0.1:8321", service.url)
+        assert here != code
+        exec(here, {})
+        assert service.http.get("/v1/policy").json()["rewards"] == 1
+
+
+def test_the_bodies_shown_in_the_docs_are_taken_and_given(tmp_path: Path) -> None:
+    """A decision with columns, for a shop that declares them; and how far a start is."""
+    asked, starting = blocks(SERVICE, "json")
+    features = Features(
+        context={"country": {"kind": "category", "values": ["fr", "de"]}},
+        arm={
+            "category": {"kind": "category", "values": ["jazz", "pop"]},
+            "price": {"kind": "number", "mean": 5.0, "scale": 3.0},
+        },
+    )
+    features.save(tmp_path / "features")
+    rules = {"features": str(tmp_path / "features"), "dim": 0}
+    with running(told(tmp_path / "data", **rules)) as service:
+        answer = service.http.post("/v1/decisions", json=json.loads(asked))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["arm"] in ("a1", "a2")
+    shown = json.loads(starting)
+    assert msgspec.to_builtins(msgspec.convert(shown, Health, strict=True)) == shown
 
 
 def test_a_backup_made_while_the_service_runs_can_be_restored(tmp_path: Path) -> None:

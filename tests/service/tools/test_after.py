@@ -22,9 +22,10 @@ from dyclu.service.disk.snapshots import JOURNAL
 from dyclu.service.http.keys import digest
 from dyclu.service.schema import Observation
 from dyclu.service.spec import PolicySpec
-from dyclu.service.tools.export import COLUMNS
+from dyclu.service.tools.export.decisions import COLUMNS
 from dyclu.service.tools.loadtest import Load, SimulatedUsers, load
 from dyclu.service.tools.replay import replay
+from dyclu.service.tools.sources import Source
 from tests.service.bench import ARMS, Bench
 from tests.service.running import running, told
 
@@ -99,7 +100,7 @@ def test_replay_never_takes_the_mean_of_clicks_alone(tmp_path: Path, zeros: bool
     """Without zeros, the last 20 seconds still wait: their clicks came, the rest did not yet."""
     bench = shop(tmp_path, zeros=zeros)
     spec = PolicySpec("linucb", 2, {"alpha": 0.5})
-    report = replay(bench.reader, spec, PolicySpec("uniform", 2, {}))
+    report = replay([Source(bench.reader)], spec, PolicySpec("uniform", 2, {}))
     found = report.evaluation()
     assert found.logged is not None
     assert found.estimate is not None
@@ -133,7 +134,7 @@ def test_overdue_decisions_that_were_not_yet_ended_count_as_over(
     bench.now += 30
     bench.decide("ana")
     spec = PolicySpec("linucb", 2, {})
-    report = replay(bench.reader, spec, spec)
+    report = replay([Source(bench.reader)], spec, spec)
     found = report.evaluation()
     # The last decision still waits; the inactive one was never shown.
     assert (found.waiting, found.counted) == (1, 101)
@@ -161,7 +162,7 @@ def test_decisions_that_were_never_activated_are_not_counted(tmp_path: Path) -> 
     bench.now += 2
     bench.expire()
     spec = PolicySpec("linucb", 2, {})
-    found = replay(bench.reader, spec, spec).evaluation()
+    found = replay([Source(bench.reader)], spec, spec).evaluation()
     assert (found.unrewarded, found.waiting) == (1, 0)
     bench.close()
 
@@ -179,7 +180,7 @@ def test_replay_drops_predictions_of_expired_decisions(tmp_path: Path) -> None:
     bench.now += 2
     bench.expire()
     spec = PolicySpec("linucb", 2, {})
-    report = replay(bench.reader, spec, spec)
+    report = replay([Source(bench.reader)], spec, spec)
     assert (report.decisions, report.rewards) == (1, 0)
     assert not report.other.predictions
 
@@ -394,7 +395,7 @@ def test_a_replay_compares_arms_with_the_position_of_the_slot(tmp_path: Path) ->
         arms = [[1.0, 5.0 * (i % 2)], [0.9, 5.0 * (i % 3)], [0.2, 5.0]]
         bench.decide("ana", slots=2, decision_id=f"d{i}", arms=arms)
         bench.reward(f"d{i}", values={1: 1.0, 2: 0.5})
-    report = replay(bench.reader, spec, spec)
+    report = replay([Source(bench.reader)], spec, spec)
     assert (report.asked, report.agreed) == (60, 60)
 
 
@@ -407,7 +408,7 @@ def test_shadow_decisions_with_propensities_are_evaluated(tmp_path: Path) -> Non
         bench.decide("ana", chosen=arm, propensity=1 / 3, at=at, decision_id=f"d{i}")
         bench.reward(f"d{i}", worth("ana", arm))
     spec = bench.rules.spec()
-    report = replay(bench.reader, spec, spec)
+    report = replay([Source(bench.reader)], spec, spec)
     found = report.evaluation()
     assert found.estimate is not None
     assert found.logged is not None
@@ -432,3 +433,24 @@ def test_a_load_test_fills_and_rewards_slots(tmp_path: Path) -> None:
         policy = made.http.get("/v1/policy").json()
     assert found["errors"] == {}
     assert (policy["decisions"], policy["rewards"]) == (40, 120)
+
+
+def test_journals_of_partitions_are_replayed_apart(tmp_path: Path) -> None:
+    """Their lines have the same numbers, and neither policy may know what the other has learnt."""
+    spec = PolicySpec("linucb", 2, {"alpha": 0.5, "shared": True})
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    benches = [Bench(tmp_path / name, log_arms=True, epsilon=0.5) for name in ("one", "two")]
+    for place, bench in enumerate(benches):
+        for i in range(20):
+            answer = bench.decide("ana", decision_id=f"d{i}")
+            # The first ones wait: in both journals their numbers are the same.
+            if i > 2 + place:
+                bench.reward(f"d{i}", place + worth("ana", answer.arm))
+    alone = [replay([Source(bench.reader)], spec, spec) for bench in benches]
+    both = replay([Source(bench.reader, place) for place, bench in enumerate(benches)], spec, spec)
+    assert both.served.squares == pytest.approx(sum(one.served.squares for one in alone))
+    assert both.served.predicted == 33
+    assert both.evaluation().waiting == 3 + 4
+    for bench in benches:
+        bench.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -290,6 +291,22 @@ class TestResults:
         assert models.index.tolist() == [model.id for model in policy.models]
         np.testing.assert_array_equal(models[["x0", "x1", "x2"]].iloc[0], policy.models[0].estimate)
         assert to_pandas.model_frame(dyclu.LinUCB(2)).empty
+
+    def test_the_guide_logs_a_run_to_mlflow(
+        self, found: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+        mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+        guide = (Path(__file__).parents[3] / "docs/guide/neighbours.md").read_text()
+        (code,) = re.findall(r"^```python\n(import mlflow\n.*?)^```$", guide, re.DOTALL | re.M)
+        policy = dyclu.LinUCB(3)
+        run = play(policy, SMALL.world(seed=1))
+        exec(code, {"policy": policy, "run": run, "summary": summary, "found": found})
+        (stored,) = mlflow.search_runs(output_format="list")
+        assert stored.data.params["policy"] == "LinUCB"
+        assert stored.data.metrics["regret"] == summary(run).regret
+        assert stored.data.tags["verdict"] == found.verdict
 
     def test_results_are_logged_to_mlflow(
         self, found: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

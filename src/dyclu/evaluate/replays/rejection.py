@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from dyclu.data import Chunk, Log
+from dyclu.display import html_table
 from dyclu.errors import OptionError
 from dyclu.evaluate.gathering import Propensity, logging_policy
 from dyclu.evaluate.groups import GroupSums, UserGroups
@@ -23,10 +24,11 @@ from dyclu.evaluate.intervals import (
     Interval,
     Ratios,
     checked_replicates,
+    interval_text,
     of_weights,
 )
 from dyclu.evaluate.replays.halves import LEAST_SPLITS, SPLITS, Halves
-from dyclu.evaluate.results import Estimate, interval_text
+from dyclu.evaluate.results import Estimate
 from dyclu.evaluate.verdict import LEAST_EFFECTIVE, LEAST_USERS, weight_problems
 from dyclu.policy import Policy
 from dyclu.validation import FloatArray, as_probability, as_whole
@@ -77,6 +79,14 @@ class Replayed:
     propensities: str
     splits: int
     verdict: str
+
+    def _repr_html_(self) -> str:
+        """Return the replay as notebooks show it: estimates, rounds and the verdict."""
+        values = {"accepted rounds": self.estimate, "all rows, weighted": self.weighted}
+        rows: list[tuple[str, float, str]]
+        rows = [(name, one.value, interval_text(one.interval)) for name, one in values.items()]
+        rows.append(("rounds", self.accepted, f"of {self.rows} rows"))
+        return html_table("Reward per decision, while learning", rows, note=self.verdict)
 
 
 def replay(

@@ -6,6 +6,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,7 +14,36 @@ from msgspec.structs import replace
 from dyclu.service.disk import archive
 from dyclu.service.disk.journal import Row
 from dyclu.service.disk.sqlite.reader import JournalReader, by_slot, line_of
-from dyclu.service.engine.lines import About, DecisionBody, ExpiryBody, Line, RewardBody
+from dyclu.service.engine.lines import (
+    About,
+    ActivationBody,
+    DecisionBody,
+    ExpiryBody,
+    Line,
+    RewardBody,
+)
+
+ENDS = ("reward", "activation")
+"""Kinds of lines that say what came of a decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A decision or event, and what came of it.
+
+    Attributes
+    ----------
+    line : Line
+        The decision or event.
+    rewards : dict of int to Line
+        Rewards of a decision, by slot.
+    until : int or None
+        When the time of a decision is over; None if it was never active, and for an event.
+    """
+
+    line: Line
+    rewards: dict[int, Line]
+    until: int | None
 
 
 class History:
@@ -58,47 +88,47 @@ class History:
                         made.pop(seq, None)
             yield line
 
-    def outcomes(self) -> Iterator[tuple[Line, dict[int, Line]]]:
-        """Yield all decisions and events in order, with the rewards of each decision by slot."""
-        with tempfile.TemporaryDirectory() as folder:
-            rewards = _Rewards(Path(folder))
-            rewards.fill(row for row in self._rows() if row[2] == "reward")
+    def outcomes(self) -> Iterator[Outcome]:
+        """Yield all decisions and events in order, and what came of them."""
+        with tempfile.TemporaryDirectory() as folder, closing(_Ends(Path(folder))) as ends:
+            ends.fill(row for row in self._rows() if row[2] in ENDS)
             for line in self.lines():
-                if line.kind == "decision":
-                    yield line, rewards.of(line.seq) | self._reader.rewards_of(line.seq)
-                elif line.kind == "event":
-                    yield line, {}
-            rewards.close()
+                if line.kind == "event":
+                    yield Outcome(line, {}, None)
+                elif isinstance(line.body, DecisionBody):
+                    found = [*ends.of(line.seq), *self._reader.ends_of(line.seq)]
+                    yield Outcome(line, by_slot(found), _until(line.body, found))
 
     def _rows(self) -> Iterator[Row]:
         return archive.rows(self._tenant, self._facts) if self._archived else iter(())
 
 
-class _Rewards:
-    """Archived rewards by decision, on disk: there may be more than fit into memory."""
+def _until(made: DecisionBody, ends: list[Line]) -> int | None:
+    """Return when the time of a decision is over; its activation changes that."""
+    begun = [line.body.until for line in ends if isinstance(line.body, ActivationBody)]
+    return begun[0] if begun else made.until if made.active else None
+
+
+class _Ends:
+    """Archived lines that end decisions, on disk: there may be more than fit into memory."""
 
     def __init__(self, folder: Path) -> None:
-        self._rows = sqlite3.connect(folder / "rewards.db", isolation_level=None)
+        self._rows = sqlite3.connect(folder / "ends.db", isolation_level=None)
         self._rows.execute("PRAGMA synchronous = OFF")
-        self._rows.execute("CREATE TABLE reward (of INTEGER, seq INTEGER, at, body)")
+        self._rows.execute("CREATE TABLE ends (seq INTEGER, at, kind, ref, user, of INTEGER, body)")
 
     def fill(self, rows: Iterator[Row]) -> None:
-        """Add rewards."""
+        """Add lines."""
         self._rows.execute("BEGIN")
-        self._rows.executemany(
-            "INSERT INTO reward VALUES (?, ?, ?, ?)",
-            ((of, seq, at, body) for seq, at, _, _, _, of, body in rows),
-        )
-        self._rows.execute("CREATE INDEX reward_of ON reward (of)")
+        self._rows.executemany("INSERT INTO ends VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        self._rows.execute("CREATE INDEX ends_of ON ends (of)")
         self._rows.execute("COMMIT")
 
-    def of(self, seq: int) -> dict[int, Line]:
-        """Return the rewards of a decision that are archived, by slot."""
-        with closing(self._rows.execute("SELECT * FROM reward WHERE of = ?", (seq,))) as found:
-            rows = found.fetchall()
-        return by_slot(
-            line_of(line, at, "reward", None, None, of, body) for of, line, at, body in rows
-        )
+    def of(self, seq: int) -> list[Line]:
+        """Return the archived lines that end a decision, in order."""
+        chosen = "SELECT * FROM ends WHERE of = ? ORDER BY seq"
+        with closing(self._rows.execute(chosen, (seq,))) as found:
+            return [line_of(*row) for row in found]
 
     def close(self) -> None:
         """Close the file."""

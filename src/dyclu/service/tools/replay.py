@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -12,9 +12,8 @@ import numpy as np
 
 from dyclu.errors import DycluError
 from dyclu.evaluate import Estimate, LateEvaluation, LateRewards
-from dyclu.policy import Policy, position_of
+from dyclu.policy import Policy
 from dyclu.service.disk.history import History
-from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.absorbed import SHARD, decoded
 from dyclu.service.engine.lines import (
     AbsorbedBody,
@@ -26,6 +25,8 @@ from dyclu.service.engine.lines import (
     RewardBody,
 )
 from dyclu.service.spec import PolicySpec
+from dyclu.service.tools.offers import offers_of
+from dyclu.service.tools.sources import Progress, Source, in_turn, latest
 from dyclu.validation import FloatArray
 
 Place = tuple[int, int]
@@ -38,6 +39,8 @@ class ReplayedPolicy:
 
     Attributes
     ----------
+    policy : Policy
+        The policy; in a cluster that of the last partition, each of which has its own.
     changes : Counter of str
         How many changes it noticed, by user.
     squares, predicted : float and int
@@ -51,6 +54,11 @@ class ReplayedPolicy:
     squares: float = 0.0
     predicted: int = 0
     predictions: dict[Place, float] = field(default_factory=dict)
+
+    def begin(self, spec: PolicySpec) -> None:
+        """Begin with another journal, of which a new policy learns."""
+        self.policy = spec.make()
+        self.predictions.clear()
 
     def predict(self, place: Place, user: str, x: FloatArray) -> None:
         """Predict the reward of a decision that was made."""
@@ -116,6 +124,8 @@ class Report:
         Number of slots, of decisions with more than one.
     late : LateRewards
         All others.
+    waited : int
+        Decisions of the journals before that still waited at their end.
     default : float or None
         Reward that the service last gave to an overdue decision; None if it gave none.
     """
@@ -130,7 +140,19 @@ class Report:
     pending: dict[Place, Pending] = field(default_factory=dict)
     slots: dict[int, int] = field(default_factory=dict)
     late: LateRewards = field(default_factory=LateRewards)
+    waited: int = 0
     default: float | None = None
+
+    def begin(self, served: PolicySpec, other: PolicySpec) -> None:
+        """Begin with another journal, whose lines have numbers of their own."""
+        self.waited += self._waiting()
+        self.pending.clear()
+        self.slots.clear()
+        self.served.begin(served)
+        self.other.begin(other)
+
+    def _waiting(self) -> int:
+        return sum(one.active for one in self.pending.values())
 
     def places(self, seq: int) -> list[Place]:
         """Return the slots of a decision whose reward has not come."""
@@ -139,7 +161,7 @@ class Report:
 
     def evaluation(self) -> LateEvaluation:
         """Return what was earned, and what the other policy would have earned, per decision."""
-        waiting = sum(one.active for one in self.pending.values())
+        waiting = self.waited + self._waiting()
         return self.late.result(waiting=waiting, name=type(self.other.policy).__name__)
 
     def numbers(self) -> dict[str, object]:
@@ -181,24 +203,27 @@ def _plain(estimate: Estimate | None) -> dict[str, float | None] | None:
 
 
 def replay(
-    reader: JournalReader,
+    journals: Sequence[Source],
     served: PolicySpec,
     other: PolicySpec,
     *,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> Report:
-    """Replay a journal with the policy that served and with another one.
+    """Replay journals with the policy that served and with another one.
 
     Both learn the rewards of the arms that were chosen then: there are no other rewards. Both
     absorb what the policy that served had absorbed of other partitions, if they can. Both begin
-    with the first line that is archived or kept.
+    with the first line that is archived or kept, and anew with each journal: the partitions of a
+    cluster have policies of their own.
     """
     report = Report(ReplayedPolicy(served.make()), ReplayedPolicy(other.make()))
-    now = max((line.at for line in reader.after(reader.last() - 1)), default=0)
-    for line in History(reader).lines():
-        _replay_line(report, line, now)
-        progress(line.seq)
-    _end(report, now)
+    now = latest(journals)
+    for source, passed in in_turn(journals, progress):
+        report.begin(served, other)
+        for line in History(source.reader).lines():
+            _replay_line(report, line, now)
+            passed(line.seq)
+        _end(report, now)
     return report
 
 
@@ -275,16 +300,12 @@ def _weights(report: Report, user: str, decision: DecisionBody) -> list[float | 
     """Return the weight of each slot: see `Pending`."""
     if decision.arms is None:
         return [None] * decision.count
-    left, weights = list(decision.arms), list[float | None]()
-    for slot in range(1, decision.count + 1):
-        shown = decision.slot(slot)
-        arms = np.array([arm.features for arm in left])
-        if decision.position is not None:
-            arms[:, decision.position] = position_of(slot)
-        chosen = left[report.other.policy.decide(user, arms).arm].id
+    weights = list[float | None]()
+    for offer in offers_of(decision):
+        chosen = offer.ids[report.other.policy.decide(user, offer.vectors).arm]
+        chance, agrees = offer.shown.propensity, chosen == offer.shown.arm
         report.asked += 1
-        report.agreed += chosen == shown.arm
-        inverse = 1 / shown.propensity if shown.propensity else None
-        weights.append(inverse if inverse is None or chosen == shown.arm else 0.0)
-        left = [arm for arm in left if arm.id != shown.arm]
+        report.agreed += agrees
+        inverse = 1 / chance if chance else None
+        weights.append(inverse if inverse is None or agrees else 0.0)
     return weights

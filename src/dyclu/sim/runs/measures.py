@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain
 
 import numpy as np
 
+from dyclu.display import html_table
 from dyclu.sim.runs.play import Run
 from dyclu.validation import FloatArray, Ids
 
@@ -67,6 +68,12 @@ class Summary:
     seconds: float
     rounds_per_second: float | None
     warnings: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """Return the summary as notebooks show it, warnings below the table."""
+        names = [field.name for field in fields(self) if field.name != "warnings"]
+        rows = [(name.replace("_", " "), getattr(self, name)) for name in names]
+        return html_table("Summary of a run", rows, note=" ".join(self.warnings))
 
 
 def regret(run: Run) -> FloatArray:

@@ -28,7 +28,7 @@ from dyclu.sim.runs.results import Result, write_csv
 from dyclu.sim.runs.sweep import sweep
 from dyclu.sim.runs.workers import ONE_THREAD
 from dyclu.sim.worlds.population import Population
-from tests.signals import hear_interrupts
+from tests.signals import hear_interrupts, needs_signals
 
 TINY = Population(users=4, parameters=2, dim=4, arms=20, offered=5, rounds=30, shortest=10)
 LONGER = replace(TINY, rounds=60)
@@ -295,6 +295,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     assert len(stored(tmp_path)) == 2
 
 
+@needs_signals
 def test_a_killed_worker_is_replaced_and_its_run_made_again(
     tmp_path: Path, marks: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -305,6 +306,7 @@ def test_a_killed_worker_is_replaced_and_its_run_made_again(
     assert results == [job.run() for job in jobs]
 
 
+@needs_signals
 def test_a_run_that_kills_every_worker_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +320,7 @@ def test_a_run_that_kills_every_worker_fails(
     assert len(stored(tmp_path)) == 1
 
 
+@needs_signals
 def test_a_sweep_ends_when_all_workers_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "MOST_DEATHS", 2)
     jobs = [Job(TINY, mine(deadly), seed=seed) for seed in range(50)]
@@ -398,6 +401,7 @@ def start(tmp_path: Path, marks: Path) -> Iterator[Start]:
         process.communicate()
 
 
+@needs_signals
 def test_a_sweep_killed_halfway_ends_with_the_same_bytes(
     tmp_path: Path, marks: Path, start: Start
 ) -> None:
@@ -422,6 +426,7 @@ def test_a_sweep_killed_halfway_ends_with_the_same_bytes(
     assert (folder / "results.csv").read_bytes() == table(undisturbed, tmp_path / "results.csv")
 
 
+@needs_signals
 def test_ctrl_c_ends_workers_and_keeps_what_is_finished(
     tmp_path: Path, marks: Path, start: Start
 ) -> None:
@@ -463,6 +468,7 @@ def test_an_address_where_no_scheduler_answers_is_explained(
         sweep([Job(TINY, "uniform")], folder=tmp_path, dask="tcp://127.0.0.1:1")
 
 
+@needs_signals
 def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_is_killed(
     tmp_path: Path, marks: Path
 ) -> None:

@@ -194,6 +194,11 @@ class JournalReader:
         rows = self._execute(f"{_ROW}of = ? AND kind = 'reward'", (seq,)).fetchall()
         return by_slot(line_of(*row) for row in rows)
 
+    def ends_of(self, seq: int) -> list[Line]:
+        """Return the rewards and the activation of the decision with this number, in order."""
+        chosen = f"{_ROW}of = ? AND kind IN ('reward', 'activation') ORDER BY seq"
+        return [line_of(*row) for row in self._execute(chosen, (seq,)).fetchall()]
+
     def arrivals(self, seqs: Sequence[int]) -> dict[int, list[Line]]:
         """Return what has arrived for the decisions with these numbers, in order."""
         if not seqs:
