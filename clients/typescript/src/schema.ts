@@ -769,7 +769,7 @@ export interface components {
          * @description One day (UTC): both groups on that day.
          *
          *         `lift`, `low` and `high` are about all days until the end of that day, as one could see them
-         *         then.
+         *         then. Of a tenant with several partitions, `low` and `high` of former days are null.
          */
         LiftDayView: {
             day: string;
@@ -981,6 +981,7 @@ export interface components {
          *
          *         `warnings` are sentences about what seems wrong: first with the service's files and rewards,
          *         then what the policy itself found, such as too many surprises. It is empty if all is well.
+         *         `partitions` is the number of partitions of the tenant in a cluster, null without one.
          */
         PolicyView: {
             tenant: string;
@@ -999,6 +1000,8 @@ export interface components {
             rebuilding: boolean;
             healthy: boolean;
             warnings: string[];
+            /** @default null */
+            partitions: number | null;
         };
         /**
          * Refused
