@@ -10,10 +10,14 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.json import decode
 
+from dyclu.service import schema
 from dyclu.service.cluster.keeper import not_here
 from dyclu.service.http.answers import Answer
+from dyclu.service.http.calls import CALLS
 from dyclu.service.http.routing import KEY, PARTITIONS, Routed
+from dyclu.service.http.views.openapi import document
 from tests.service.browser import Browser, browser
 from tests.service.cluster.test_cluster import PATIENCE, insist, member, partitions
 from tests.service.cluster.test_taking_over import keeper_of
@@ -110,6 +114,29 @@ def test_a_warning_says_which_partitions_it_is_about(pair: tuple[Running, Runnin
         for made in pair:
             for one in keeper_of(made).serving.values():
                 one.tenant.snapshots.complaints.clear()
+
+
+def test_every_call_that_takes_a_partition_says_so_in_the_openapi_document(
+    pair: tuple[Running, Running],
+) -> None:
+    for call in CALLS:
+        if call.method == "GET" and "{id}" not in call.path:
+            status = pair[0].http.get(f"{call.path}?partition={COUNT}").status_code
+            takes = "partition" in call.query
+            assert (status, takes) == ((422, True) if takes else (200, False)), call.name
+
+
+def test_the_view_of_a_cluster_is_as_the_openapi_document_says(
+    pair: tuple[Running, Running],
+) -> None:
+    answer = pair[0].http.get("/v1/cluster")
+    found = decode(answer.content, type=schema.ClusterView)
+    assert len(found.partitions) == COUNT
+    told = document()
+    shown = told["paths"]["/v1/cluster"]["get"]["responses"]["200"]["content"]
+    assert shown["application/json"]["schema"]["$ref"].endswith("/ClusterView")
+    properties = told["components"]["schemas"]["ClusterView"]["properties"]
+    assert set(properties) == set(answer.json())
 
 
 @pytest.mark.parametrize("name", VIEWS)
