@@ -22,6 +22,7 @@ from tests.service.browser import Browser, browser
 from tests.service.cluster.test_cluster import PATIENCE, insist, member, partitions
 from tests.service.cluster.test_taking_over import keeper_of
 from tests.service.http.test_rewards import serve_both_groups
+from tests.service.http.test_watching import values
 from tests.service.postgres import Postgres
 from tests.service.running import ARMS, Running, wait_until
 
@@ -137,6 +138,25 @@ def test_the_view_of_a_cluster_is_as_the_openapi_document_says(
     assert shown["application/json"]["schema"]["$ref"].endswith("/ClusterView")
     properties = told["components"]["schemas"]["ClusterView"]["properties"]
     assert set(properties) == set(answer.json())
+
+
+def test_metrics_of_a_cluster_count_requests_connections_and_bytes_of_a_tenant(
+    pair: tuple[Running, Running],
+) -> None:
+    a, _ = pair
+    assert a.http.get("/v1/users/u0").status_code == 200
+    budget = a.service.budgets["default"]
+    with budget.request(now=0.0), budget.body() as held:
+        held.add(500)
+        text = a.http.get("/metrics").text
+    tenant = (("tenant", "default"),)
+    # Those of the tenant in this process, once: they are not those of a partition.
+    assert values(text, "dyclu_active_requests") == {tenant: 1}
+    assert values(text, "dyclu_body_bytes") == {tenant: 500}
+    assert values(text, "dyclu_connections") == {tenant: budget.connections}
+    assert budget.connections > 0
+    owned = {(("tenant", f"default/{number}"),) for _, number in keeper_of(a).serving}
+    assert set(values(text, "dyclu_ready")) == owned
 
 
 @pytest.mark.parametrize("name", VIEWS)

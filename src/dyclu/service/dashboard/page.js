@@ -119,19 +119,22 @@ async function showReadiness() {
 
 // --- health -----------------------------------------------------------------------------------
 
-// Sums of the figures of a text in Prometheus' format, by name, and buckets by their bounds.
+// Sums and largest of the figures of a text in Prometheus' format, by name; buckets by their bounds.
 function figuresOf(text) {
-  const sums = {}, buckets = {};
+  const sums = {}, most = {}, buckets = {};
   for (const line of text.split("\n")) {
     const found = /^(\w+)(?:\{(.*)\})? (\S+)$/.exec(line);
     if (!found) continue;
     const [, name, labels = "", value] = found;
     const bound = /le="([^"]+)"/.exec(labels), status = /status="5/.test(labels);
     if (name === "dyclu_request_seconds_bucket") buckets[bound[1]] = (buckets[bound[1]] ?? 0) + Number(value);
-    else sums[name] = (sums[name] ?? 0) + Number(value);
+    else {
+      sums[name] = (sums[name] ?? 0) + Number(value);
+      most[name] = Math.max(most[name] ?? -Infinity, Number(value));
+    }
     if (name === "dyclu_requests_total" && status) sums.failed = (sums.failed ?? 0) + Number(value);
   }
-  return { at: Date.now(), sums, buckets };
+  return { at: Date.now(), sums, most, buckets };
 }
 
 // The least bound within which a share of the requests of the last minute was answered.
@@ -156,7 +159,8 @@ function showHealth(text) {
   $("failed").textContent = number((sums.failed ?? 0) - (before.sums.failed ?? 0));
   $("queue").textContent = number(sums.dyclu_queue_lines);
   $("journal").textContent = bytes(sums.dyclu_journal_bytes);
-  $("snapshot").textContent = age(sums.dyclu_snapshot_age_seconds);
+  // That of the oldest, where there are several tenants or partitions.
+  $("snapshot").textContent = age(now.most.dyclu_snapshot_age_seconds);
   $("memory").textContent = bytes(sums.process_resident_memory_bytes);
 }
 
