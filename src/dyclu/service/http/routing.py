@@ -48,6 +48,9 @@ BATCHES = {
 }
 """Calls whose body is a list, and the name of the list."""
 
+NAMED = 32
+"""Owners that an answer to a batch names at most; it is sent with the headers."""
+
 MOVED = "moved"
 """Code of the refusal of a process that does not own the partition."""
 
@@ -95,7 +98,7 @@ class Router:
             return await self._whole(asked)
         partition = await self._partition(asked)
         answer = await self._ask(asked, partition)
-        return self._naming_owner(answer, asked, partition)
+        return self._naming_owners(answer, asked, [partition])
 
     def _passed_on(self, headers: Mapping[bytes, bytes]) -> int | None:
         """Return the partition for which another process passed a request on; None if none did."""
@@ -106,14 +109,17 @@ class Router:
             raise Refusal(403, "cluster", "the key is not that of this cluster", field=KEY)
         return int(headers.get(PARTITION.encode(), b"-1"))
 
-    def _naming_owner(self, answer: Answer, asked: Routed, partition: int) -> Answer:
-        """Tell the caller who gave the answer, if it was another process."""
-        place = (asked.tenant, partition)
-        owner = self._keeper.overview.owner(place)
-        if place in self._keeper.serving or owner is None:
+    def _naming_owners(self, answer: Answer, asked: Routed, partitions: Sequence[int]) -> Answer:
+        """Tell the caller who gave the answer, or parts of it, if it was another process."""
+        told = []
+        for partition in partitions:
+            place = (asked.tenant, partition)
+            owner = self._keeper.overview.owner(place)
+            if place not in self._keeper.serving and owner is not None:
+                told.append(f"{partition}/{self._rules(asked).partitions} {owner.url}")
+        if not told:
             return answer
-        told = f"{partition}/{self._rules(asked).partitions} {owner.url}"
-        return replace(answer, more={**answer.more, OWNER: told})
+        return replace(answer, more={**answer.more, OWNER: ", ".join(told[:NAMED])})
 
     # --- which partition ---------------------------------------------------------------------
 
@@ -292,6 +298,7 @@ class Router:
             await checked_observations(items, rules)
         results: list[Any] = [None] * len(items)
         places: dict[int, list[int]] = {}
+        answering: list[int] = []
         for index, item in enumerate(items):
             try:
                 places.setdefault(await self._of_item(asked, item), []).append(index)
@@ -303,10 +310,11 @@ class Router:
             found = await self._part(asked.with_body(part), partition, len(indexes))
             for index, result in zip(indexes, found, strict=True):
                 results[index] = result
+            if not isinstance(found[0], schema.Failed):
+                answering.append(partition)
 
         await asyncio.gather(*(ask(*place) for place in places.items()))
-        answer = answered({"results": results})
-        return self._naming_owner(answer, asked, *places) if len(places) == 1 else answer
+        return self._naming_owners(answered({"results": results}), asked, answering)
 
     async def _of_item(self, asked: Routed, item: Any) -> int:
         count = self._rules(asked).partitions
