@@ -240,7 +240,7 @@ def user_request(user: str) -> Request:
 def erasure_request(user: str) -> Request:
     """Return the request that erases a user."""
     # If an earlier attempt erased the user, its answer, with the number of lines, was lost.
-    gone = {"user": user, "erased_records": None, "rebuilding": None}
+    gone = {"user": user, "erased_records": None, "rebuilding": None, "exact": None}
     return Request("DELETE", f"/v1/users/{_quoted(user)}", if_gone=gone, user=user)
 
 
