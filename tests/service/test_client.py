@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from dyclu.client import AsyncClient, Client, ServiceError, requests
+from dyclu.client.logs import BATCH
+from dyclu.errors import OptionError
 from dyclu.service.http.calls import CALLS
+from dyclu.service.schema import Erased
+from dyclu.service.settings import Limits
 from tests.service.running import Running, process, running, told
 
 ARMS = {"a0": [1, 0], "a1": [0, 1]}
@@ -113,7 +119,8 @@ def test_an_erasure_is_answered_although_its_first_answer_was_lost() -> None:
         client._http = httpx.Client(
             base_url="http://service", transport=httpx.MockTransport(answer)
         )
-        assert client.erase("ana")["user"] == "ana"
+        known = {"user": "ana"}
+        assert client.erase("ana") == dict.fromkeys(Erased.__struct_fields__) | known
 
 
 def test_an_unreachable_service_raises_an_error() -> None:
@@ -174,10 +181,117 @@ def test_a_reward_is_sent_again_until_a_restarted_service_answers(tmp_path: Path
 
 
 def test_both_clients_have_every_call() -> None:
-    """Batches are for other languages: here, what is awaited together goes together."""
-    single = {call.name for call in CALLS if not call.name.endswith("_batch")} - {"activity"}
+    names = {call.name.replace("_batch", "_many") for call in CALLS} - {"activity"}
     for kind in (Client, AsyncClient):
-        assert single <= {name for name, _ in inspect.getmembers(kind)}
+        assert names <= {name for name, _ in inspect.getmembers(kind)}
+
+
+def test_many_decisions_and_rewards_are_answered_one_by_one_in_their_order(
+    service: Running,
+) -> None:
+    with Client(service.url) as client:
+        rows = [{"user": f"many-{i % 7}", "arms": ARMS, "rank": True} for i in range(20)]
+        rows[4] |= {"decision_id": "many-4"}
+        made = client.decide_many(rows)
+        assert [one["status"] for one in made] == ["decided"] * 20
+        assert made[4]["decision_id"] == "many-4"
+        assert len({one["decision_id"] for one in made}) == 20
+        assert all(sorted(one["rank"]) == ["a0", "a1"] for one in made)
+        rewards = [{"decision_id": one["decision_id"], "value": i} for i, one in enumerate(made)]
+        rewards[3]["decision_id"] = "never-made"
+        given = client.reward_many(rewards)
+        assert [one["status"] for one in given] == ["rewarded"] * 3 + ["refused"] + [
+            "rewarded"
+        ] * 16
+        assert [one["value"] for one in given if one["status"] == "rewarded"] == [
+            i for i in range(20) if i != 3
+        ]
+        assert {one["repeated"] for one in client.reward_many(rewards) if "value" in one} == {True}
+        assert client.decide_many([]) == client.reward_many([]) == []
+
+
+def test_many_slots_are_rewarded_by_slot(service: Running) -> None:
+    with Client(service.url) as client:
+        (made,) = client.decide_many([{"user": "slots", "arms": ARMS, "slots": 2}])
+        id = made["decision_id"]
+        (given,) = client.reward_many([{"decision_id": id, "values": {1: 1, 2: 0}, "value": None}])
+        assert given["values"] == {"1": 1.0, "2": 0.0}
+
+
+def test_a_batch_that_cannot_be_read_is_refused_with_the_place_among_all_rows(
+    service: Running,
+) -> None:
+    with Client(service.url) as client:
+        rows = [{"user": f"u{i}", "arms": ARMS} for i in range(510)]
+        rows[503] = {"user": "u503", "arms": ARMS, "slots": "three"}
+        with pytest.raises(ServiceError, match="row 503") as refused:
+            client.decide_many(rows)
+        assert refused.value.field == "decisions[503].slots"
+        for ask, row, missing in (
+            (client.decide_many, {"user": "ana"}, "add arms"),
+            (client.decide_many, {"arms": ARMS}, "add user"),
+            (client.reward_many, {"value": 1.0}, "add decision_id"),
+        ):
+            with pytest.raises(OptionError, match=f"row 0 has .*; {missing}"):
+                ask([row])
+
+
+def sent(ask: Callable[[Client], object]) -> list[dict[str, Any]]:
+    """Return the bodies that a client sends to a service whose every second answer is lost."""
+    bodies: list[dict[str, Any]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        bodies.append(json.loads(request.content))
+        if len(bodies) % 2:
+            raise httpx.ReadTimeout("lost")
+        (items,) = bodies[-1].values()
+        return httpx.Response(200, json={"results": [{"status": "decided"}] * len(items)})
+
+    with Client("http://service") as client:
+        client._http = httpx.Client(transport=httpx.MockTransport(answer))
+        ask(client)
+    return bodies
+
+
+def test_many_are_sent_again_with_the_same_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "_pause", lambda attempt, result: 0.0)
+    for field, id, ask in (
+        ("decisions", "decision_id", lambda c: c.decide_many([{"user": "ana", "arms": ARMS}] * 3)),
+        ("rewards", "reward_id", lambda c: c.reward_many([{"decision_id": "d", "value": 1}] * 3)),
+    ):
+        first, again = sent(ask)
+        assert first == again
+        assert len({one[id] for one in first[field]}) == 3
+
+
+def test_many_are_cut_into_requests_that_the_service_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(requests, "_pause", lambda attempt, result: 0.0)
+
+    def sizes(rows: list[dict[str, Any]]) -> list[int]:
+        return [len(one["decisions"]) for one in sent(lambda c: c.decide_many(rows))[1::2]]
+
+    most = min(Limits().max_batch, BATCH)
+    small = {"user": "ana", "arms": {"a": [1.0]}}
+    assert sizes([small] * (2 * most + 1)) == [most, most, 1]
+    # Long vectors: of 20 arms of 100 numbers 25 fit; the longest fits in no request with others.
+    long, longest = (
+        {"user": "ana", "arms": {f"a{i}": [0.5] * n for i in range(20)}} for n in (100, 9000)
+    )
+    assert sizes([long] * 60) == [25, 25, 10]
+    assert sizes([small, longest, small]) == [1, 1, 1]
+
+
+def test_the_async_client_sends_many_too(service: Running) -> None:
+    async def play() -> None:
+        async with AsyncClient(service.url) as client:
+            made = await client.decide_many([{"user": "async", "arms": ARMS}] * 3)
+            rows = [{"decision_id": one["decision_id"], "value": 1.0} for one in made]
+            assert [one["repeated"] for one in await client.reward_many(rows)] == [False] * 3
+            assert (await client.user("async"))["rewards"] == 3
+
+    asyncio.run(play())
 
 
 @pytest.mark.parametrize("client", [Client, AsyncClient])

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(TenantFiles, "_run_process", runs)
     monkeypatch.setattr(saving, "LINES", LINES)
+    monkeypatch.setattr(saving, "REPLAY", HOUR)
     monkeypatch.setattr(saving, "WORTH_A_SNAPSHOT", 1)
     monkeypatch.setattr(saving, "LOOK", 0.02)
     monkeypatch.setattr(saving, "QUICK", 0.3)
@@ -74,6 +76,41 @@ def test_an_error_of_a_policy_that_cannot_be_saved_stops_no_request(
             await observe(served, "ana", LINES)
             await asyncio.sleep(0.2)
             assert processes == ["t"]
+        await served.stop()
+
+    asyncio.run(play())
+
+
+def test_lines_that_are_slow_to_replay_are_saved_before_there_are_many(
+    tmp_path: Path, processes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A take-over has at most about `REPLAY` seconds to replay, whatever a line costs."""
+    monkeypatch.setattr(saving, "LINES", 10**9)
+    monkeypatch.setattr(saving, "REPLAY", 0.4)
+
+    async def play() -> None:
+        served = await small(tmp_path, every=HOUR)
+        learn = served.state.policy.learn
+
+        def slow(*told: Any, **more: Any) -> Any:
+            time.sleep(0.05)
+            return learn(*told, **more)
+
+        monkeypatch.setattr(served.state.policy, "learn", slow)
+        await observe(served, "ana", 2)
+        await asyncio.sleep(0.2)
+        assert served.files.saved == 0
+        assert served.committer.applying >= 0.1
+        # Twice: what was saved does not count again.
+        for _ in range(2):
+            before = served.files.saved
+            await observe(served, "ana", 8)
+            await becomes(lambda one=before: served.files.saved > one)  # type: ignore[misc]
+            saved = served.files.saved
+            await observe(served, "ana", 1)
+            await asyncio.sleep(0.2)
+            assert served.files.saved == saved
+        assert processes == []
         await served.stop()
 
     asyncio.run(play())

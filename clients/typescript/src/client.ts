@@ -109,7 +109,7 @@ export class Client {
   /** Erase a user; values of the answer are null if the first answer was lost. */
   erase(user: string): Promise<{ [Name in keyof Schemas["Erased"]]: Schemas["Erased"][Name] | null }> {
     const path = `/v1/users/${encodeURIComponent(user)}`;
-    const ifGone = { user, erased_records: null, rebuilding: null };
+    const ifGone = { user, erased_records: null, rebuilding: null, exact: null };
     return this.#ask({ method: "DELETE", path, ifGone });
   }
 

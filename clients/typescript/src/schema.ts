@@ -388,6 +388,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/cluster": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show the processes of a cluster, and who owns which partition. */
+        get: operations["cluster"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/metrics": {
         parameters: {
             query?: never;
@@ -531,6 +548,65 @@ export interface components {
             before: number | null;
             after: number | null;
             certainty: number | null;
+        };
+        /**
+         * ClusterView
+         * @description Who owns what, as the process that was `asked` saw it `age` seconds ago.
+         *
+         *         By then the database took `database` seconds to renew the lease; `trouble` is why it cannot be
+         *         renewed now, None if it can. The process is taking over `starting` partitions at present, and
+         *         does not answer for them yet.
+         */
+        ClusterView: {
+            asked: string;
+            trouble: string | null;
+            age: number;
+            database: number;
+            starting: number;
+            processes: components["schemas"]["ProcessView"][];
+            partitions: components["schemas"]["PartitionView"][];
+            shared: components["schemas"]["SharedView"];
+        };
+        /**
+         * ProcessView
+         * @description A process of the cluster: `lease` seconds are left, and it owns so many `partitions`.
+         *
+         *         It cannot open `refused` partitions at present; `/v1/cluster` of this process says why.
+         */
+        ProcessView: {
+            name: string;
+            url: string;
+            lease: number;
+            leaving: boolean;
+            partitions: number;
+            refused: number;
+        };
+        /**
+         * PartitionView
+         * @description A partition: its epoch, its owner (None if there is none), and for how many seconds.
+         *
+         *         `trouble` is why the process that was asked could not open it, or cannot write to it now; None
+         *         if it can, or did not try.
+         */
+        PartitionView: {
+            tenant: string;
+            partition: number;
+            epoch: number;
+            owner: string | null;
+            age: number;
+            /** @default null */
+            trouble: string | null;
+        };
+        /**
+         * SharedView
+         * @description What partitions have learnt, for each other: so many contributions, read `age` seconds ago.
+         *
+         *         `trouble` is why they cannot be read at present, None if they can.
+         */
+        SharedView: {
+            contributions: number;
+            age: number;
+            trouble: string | null;
         };
         /**
          * Decided
@@ -769,7 +845,7 @@ export interface components {
          * @description One day (UTC): both groups on that day.
          *
          *         `lift`, `low` and `high` are about all days until the end of that day, as one could see them
-         *         then.
+         *         then. Of a tenant with several partitions, `low` and `high` of former days are null.
          */
         LiftDayView: {
             day: string;
@@ -981,6 +1057,7 @@ export interface components {
          *
          *         `warnings` are sentences about what seems wrong: first with the service's files and rewards,
          *         then what the policy itself found, such as too many surprises. It is empty if all is well.
+         *         `partitions` is the number of partitions of the tenant in a cluster, null without one.
          */
         PolicyView: {
             tenant: string;
@@ -999,6 +1076,8 @@ export interface components {
             rebuilding: boolean;
             healthy: boolean;
             warnings: string[];
+            /** @default null */
+            partitions: number | null;
         };
         /**
          * Refused
@@ -2122,7 +2201,10 @@ export interface operations {
     };
     models: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description In a cluster: of this partition; of partition 0 without it. */
+                partition?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -2311,6 +2393,8 @@ export interface operations {
                 since?: number;
                 /** @description Epoch of the answer before; refused (409) if its numbers no longer hold. */
                 epoch?: number;
+                /** @description In a cluster: of this partition; of partition 0 without it. */
+                partition?: number;
             };
             header?: never;
             path?: never;
@@ -2412,7 +2496,10 @@ export interface operations {
     };
     policy: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description In a cluster: of this partition only; of the whole tenant without it. */
+                partition?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -2504,7 +2591,10 @@ export interface operations {
     };
     activity: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description In a cluster: of this partition only; of the whole tenant without it. */
+                partition?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -2596,7 +2686,10 @@ export interface operations {
     };
     lift: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description In a cluster: of this partition only; of the whole tenant without it. */
+                partition?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -2677,6 +2770,80 @@ export interface operations {
             };
             /** @description Starting, the disk cannot be written, or others use the same id; try again later. */
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refused"];
+                };
+            };
+        };
+    };
+    cluster: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterView"];
+                };
+            };
+            /** @description The request cannot be read. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refused"];
+                };
+            };
+            /** @description No key, or an unknown one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refused"];
+                };
+            };
+            /** @description The key does not allow this, or without keys a page of another site asks. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refused"];
+                };
+            };
+            /** @description This service is no cluster. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refused"];
+                };
+            };
+            /** @description Without keys only loopback host names are answered. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refused"];
+                };
+            };
+            /** @description The headers are too large. */
+            431: {
                 headers: {
                     [name: string]: unknown;
                 };

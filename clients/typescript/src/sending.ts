@@ -18,7 +18,8 @@ export interface Options {
   key?: string;
   /** Milliseconds that one attempt may take, the answer's body included. */
   timeout?: number;
-  /** How often a request is sent at most. */
+  /** How often a request is sent at most. The pauses between ten attempts (16 s or more) outlast
+   * the lease of a process of a cluster that was killed (10 s by default), and the take-over. */
   attempts?: number;
 }
 
@@ -36,7 +37,7 @@ export class Sender {
   readonly #timeout: number;
   readonly #attempts: number;
 
-  constructor(url: string, { key, timeout = 5000, attempts = 6 }: Options = {}) {
+  constructor(url: string, { key, timeout = 5000, attempts = 10 }: Options = {}) {
     if (!(attempts >= 1)) throw new RangeError(`attempts is ${attempts}, expected at least 1`);
     if (!(timeout > 0)) throw new RangeError(`timeout is ${timeout} ms, expected more than 0`);
     this.#url = url.replace(/\/+$/, "");

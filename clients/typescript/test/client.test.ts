@@ -145,6 +145,36 @@ test("a service that accepts and never answers is given up after the timeout", a
   assert.equal(asked, 2);
 });
 
+test("the pauses outlast the lease of a process that was killed, and the take-over", async (context) => {
+  const pauses: number[] = [];
+  context.mock.method(Math, "random", () => 0); // the shortest ones
+  const timeout = globalThis.setTimeout;
+  context.mock.method(globalThis, "setTimeout", ((run: () => void, wait = 0) => {
+    pauses.push(wait);
+    return timeout(run, 0);
+  }) as typeof setTimeout);
+  await assert.rejects(new Client("http://127.0.0.1:1").policy(), /does not answer/);
+  const sum = pauses.reduce((all, one) => all + one, 0);
+  // The default lease, the two seconds of a take-over, and two more.
+  assert.ok(sum > 14_000, `${sum}`);
+});
+
+test("an erasure whose first answer was lost is answered, with null for what is unknown", async () => {
+  let asked = 0;
+  await faulty(
+    (request, response) => {
+      if (++asked === 1) return void request.socket.destroy();
+      response.writeHead(404, { "Content-Type": "application/json" });
+      response.end(JSON.stringify({ error: { code: "unknown", message: "no such user" } }));
+    },
+    async (url) => {
+      const erased = await new Client(url).erase("ana");
+      assert.deepEqual(erased, { user: "ana", erased_records: null, rebuilding: null, exact: null });
+    },
+  );
+  assert.equal(asked, 2);
+});
+
 test("a proxy's answer that is not JSON becomes an error with its text", async () => {
   await faulty(
     (_, response) => void response.writeHead(404).end("<h1>no such host</h1>"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from dyclu.client.batches import Item, batches, decision_items, reward_items
 from dyclu.client.logs import (
     BATCH,
     Loaded,
@@ -83,6 +84,15 @@ class Client:
         id = decision_id or self._owners.new_id(user)
         return choice_of(self._ask(decision_request(user, arms, context, id, options)))
 
+    def decide_many(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Ask for several decisions: dicts with `user`, `arms` and the options of `decide`.
+
+        Each is answered separately, in their order: `status` is decided or refused. They are sent
+        in batches; a batch that cannot be read is refused as a whole, and nothing after it is sent.
+        """
+        items = decision_items(rows, self._owners)
+        return self._ask_many("/v1/decisions:batch", "decisions", items)
+
     def reward(
         self,
         decision_id: str,
@@ -97,6 +107,14 @@ class Client:
         Where rewards of a decision add up, each call is another reward; it is counted once.
         """
         return self._ask(reward_request(decision_id, value, slot, values, reward_id))
+
+    def reward_many(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Send several rewards: dicts with `decision_id` and the arguments of `reward`.
+
+        Each is answered separately, in their order: `status` is rewarded or refused. They are sent
+        in batches; a batch that cannot be read is refused as a whole, and nothing after it is sent.
+        """
+        return self._ask_many("/v1/rewards:batch", "rewards", reward_items(rows))
 
     def activate(self, decision_id: str) -> dict[str, Any]:
         """Activate a decision that was made with ``active=False``."""
@@ -188,6 +206,17 @@ class Client:
         """Return how the policy compares with the control group, per day and in all."""
         return self._ask(Request("GET", "/v1/lift"))
 
+    def _ask_many(self, path: str, field: str, items: list[Item]) -> list[dict[str, Any]]:
+        results: list[dict[str, Any]] = [{}] * len(items)
+        for batch in batches(path, field, items, self._owners):
+            try:
+                answer = self._ask(batch.request)
+            except ServiceError as error:
+                raise batch.renumbered(error) from None
+            for place, result in zip(batch.places, answer["results"], strict=True):
+                results[place] = result
+        return results
+
     def _ask(self, request: Request) -> dict[str, Any]:
         attempts = request.attempts(self._attempts, self._url)
         pause = next(attempts)
@@ -250,6 +279,15 @@ class AsyncClient:
         id = decision_id or self._owners.new_id(user)
         return choice_of(await self._ask(decision_request(user, arms, context, id, options)))
 
+    async def decide_many(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Ask for several decisions: dicts with `user`, `arms` and the options of `decide`.
+
+        Each is answered separately, in their order: `status` is decided or refused. They are sent
+        in batches; a batch that cannot be read is refused as a whole, and nothing after it is sent.
+        """
+        items = decision_items(rows, self._owners)
+        return await self._ask_many("/v1/decisions:batch", "decisions", items)
+
     async def reward(
         self,
         decision_id: str,
@@ -264,6 +302,14 @@ class AsyncClient:
         Where rewards of a decision add up, each call is another reward; it is counted once.
         """
         return await self._ask(reward_request(decision_id, value, slot, values, reward_id))
+
+    async def reward_many(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Send several rewards: dicts with `decision_id` and the arguments of `reward`.
+
+        Each is answered separately, in their order: `status` is rewarded or refused. They are sent
+        in batches; a batch that cannot be read is refused as a whole, and nothing after it is sent.
+        """
+        return await self._ask_many("/v1/rewards:batch", "rewards", reward_items(rows))
 
     async def activate(self, decision_id: str) -> dict[str, Any]:
         """Activate a decision that was made with ``active=False``."""
@@ -354,6 +400,17 @@ class AsyncClient:
     async def lift(self) -> dict[str, Any]:
         """Return how the policy compares with the control group, per day and in all."""
         return await self._ask(Request("GET", "/v1/lift"))
+
+    async def _ask_many(self, path: str, field: str, items: list[Item]) -> list[dict[str, Any]]:
+        results: list[dict[str, Any]] = [{}] * len(items)
+        for batch in batches(path, field, items, self._owners):
+            try:
+                answer = await self._ask(batch.request)
+            except ServiceError as error:
+                raise batch.renumbered(error) from None
+            for place, result in zip(batch.places, answer["results"], strict=True):
+                results[place] = result
+        return results
 
     async def _ask(self, request: Request) -> dict[str, Any]:
         attempts = request.attempts(self._attempts, self._url)

@@ -19,7 +19,10 @@ from dyclu.client.partitions import partition_of, told_by, with_partition
 from dyclu.client.requests import Request, Result
 
 OWNER = "x-dyclu-owner"
-"""Header of an answer that another process gave: partition, number of partitions, its address."""
+"""Header of an answer that another process gave: partition, number of partitions, its address.
+
+Those that gave parts of the answer to a batch are separated by commas.
+"""
 
 AVOIDED = 30.0
 """Seconds for which a process that did not answer is not asked as an owner."""
@@ -93,8 +96,10 @@ class Owners:
         with self._lock:
             if status in FAILURES:
                 self._forget(url)
-            elif (found := _TOLD.fullmatch(told)) is not None:
-                self._believe(int(found[1]), int(found[2]), found[3], found[4])
+                return
+            for found in map(_TOLD.fullmatch, told.split(", ")):
+                if found is not None:
+                    self._believe(int(found[1]), int(found[2]), found[3], found[4])
 
     def lost(self, url: str) -> None:
         """Learn that a process did not answer."""

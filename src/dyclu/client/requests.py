@@ -139,6 +139,18 @@ def decision_request(
     options: dict[str, Any],
 ) -> Request:
     """Return the request for a decision."""
+    body = decision_body(user, arms, context, decision_id, options)
+    return Request("POST", "/v1/decisions", body, user=user)
+
+
+def decision_body(
+    user: str,
+    arms: Mapping[str, Row],
+    context: Mapping[str, Any] | None,
+    decision_id: str,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the body of the request for a decision."""
     rows = [
         {**row, "id": id}
         if isinstance(row, Mapping)
@@ -146,8 +158,7 @@ def decision_request(
         for id, row in arms.items()
     ]
     body = {"user": user, "arms": rows, "decision_id": decision_id, **options}
-    told = body if context is None else body | {"context": context}
-    return Request("POST", "/v1/decisions", told, user=user)
+    return body if context is None else body | {"context": context}
 
 
 def observation_row(
@@ -193,6 +204,19 @@ def reward_request(
     reward_id: str | None,
 ) -> Request:
     """Return the request that sends a reward, or rewards of several slots."""
+    body = reward_body(value, slot, values, reward_id)
+    return Request(
+        "POST", f"/v1/decisions/{_quoted(decision_id)}/reward", body, decision=decision_id
+    )
+
+
+def reward_body(
+    value: float | None,
+    slot: int | None,
+    values: Mapping[int, float] | None,
+    reward_id: str | None,
+) -> dict[str, Any]:
+    """Return the body of the request that sends a reward; it has an id."""
     body: dict[str, Any] = {"reward_id": reward_id or uuid.uuid4().hex}
     if value is not None:
         body["value"] = float(value)
@@ -200,9 +224,7 @@ def reward_request(
         body["slot"] = slot
     if values is not None:
         body["values"] = {str(number): float(one) for number, one in values.items()}
-    return Request(
-        "POST", f"/v1/decisions/{_quoted(decision_id)}/reward", body, decision=decision_id
-    )
+    return body
 
 
 def activation_request(decision_id: str) -> Request:
@@ -218,7 +240,7 @@ def user_request(user: str) -> Request:
 def erasure_request(user: str) -> Request:
     """Return the request that erases a user."""
     # If an earlier attempt erased the user, its answer, with the number of lines, was lost.
-    gone = {"user": user, "erased_records": None, "rebuilding": None}
+    gone = {"user": user, "erased_records": None, "rebuilding": None, "exact": None}
     return Request("DELETE", f"/v1/users/{_quoted(user)}", if_gone=gone, user=user)
 
 

@@ -94,6 +94,39 @@ def test_after_a_warm_up_requests_go_to_the_owners(pair: list[Member]) -> None:
     _async_too(pair)
 
 
+def test_after_one_batch_the_parts_of_batches_go_to_the_owners(pair: list[Member]) -> None:
+    rows = [{"user": user, "arms": ARMS} for user in USERS]
+    with Client(pair[0][1]) as client:
+        client.decide_many(rows)
+        before = passed_on(pair)
+        assert before == PARTITIONS // 2
+        made = client.decide_many(rows)
+        for user, one in zip(USERS, made, strict=True):
+            assert told_by(one["decision_id"]) == partition_of(user, PARTITIONS)
+        rewards = [{"decision_id": one["decision_id"], "value": 1.0} for one in made]
+        assert {one["repeated"] for one in client.reward_many(rewards)} == {False}
+        assert passed_on(pair) == before
+        assert {client.user(user)["rewards"] for user in USERS} == {1}
+
+
+def test_batches_outlive_an_owner_that_is_killed_and_nothing_is_counted_twice(
+    pair: list[Member],
+) -> None:
+    rows, rounds = [{"user": user, "arms": ARMS} for user in USERS], 0
+    with Client(pair[0][1], timeout=1.0) as client:
+        client.decide_many(rows)
+        timer = threading.Timer(0.2, pair[1][0].kill)
+        timer.start()
+        while timer.is_alive() or rounds < 3:
+            made = client.decide_many(rows)
+            rewards = [{"decision_id": one["decision_id"], "value": 1.0} for one in made]
+            assert {one["status"] for one in client.reward_many(rewards)} == {"rewarded"}
+            rounds += 1
+        timer.join()
+        assert {client.user(user)["rewards"] for user in USERS} == {rounds}
+        assert {client.user(user)["decisions"] for user in USERS} == {rounds + 1}
+
+
 def _async_too(pair: list[Member]) -> None:
     async def play() -> None:
         async with AsyncClient(pair[1][1]) as client:
@@ -157,6 +190,13 @@ def test_a_header_of_another_form_is_left_alone(told: str) -> None:
     owners = Owners("http://a")
     owners.learn("http://a", httpx.Response(200, headers={OWNER: told}))
     assert told_by(owners.new_id("ana")) is None
+
+
+def test_an_answer_to_a_batch_names_several_owners() -> None:
+    owners = Owners("http://a")
+    owners.learn("http://a", httpx.Response(200, headers={OWNER: "59/64 http://b, 13/64 http://c"}))
+    for user, owner in (("ana", "http://b"), ("bea", "http://c"), ("cid", "http://a")):
+        assert owners.url(Request("GET", "/", user=user)) == owner
 
 
 def test_an_owner_that_cannot_be_reached_from_here_is_not_believed_in_at_once_again() -> None:

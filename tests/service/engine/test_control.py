@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.json import decode, encode
+from msgspec.structs import astuple, replace
 
 from dyclu.errors import OptionError
 from dyclu.evaluate import UserTotals, lift
 from dyclu.service.disk.snapshots import JOURNAL
 from dyclu.service.engine.choosing.choice import in_control
 from dyclu.service.engine.choosing.lift import BUCKETS, DAY, LiftSums, bucket_of
-from dyclu.service.engine.lines import MICRO
+from dyclu.service.engine.lines import MICRO, ComparisonBody
 from dyclu.service.http.views.lifts import lift_view
+from dyclu.service.http.views.whole import LiftSum, lift_joined
 from dyclu.service.settings import TenantSettings, settings
 from tests.service.bench import ARMS, START, Bench, ask, bits
 from tests.service.engine.test_engine import refused
@@ -348,3 +352,75 @@ def test_sums_of_a_journal_that_names_no_comparison_are_kept(tmp_path: Path) -> 
     assert counted(bench) == (10, 10)
     view = lift_view(bench.state.lift, bench.rules)
     assert (view.since, view.treated.decisions + view.control.decisions) == (None, 10)
+
+
+Event = tuple[int, int, int, int]
+"""Partition, day, user, and the reward of a decision, a whole number, so that sums are exact."""
+
+events = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 200), st.integers(0, 3)),
+    max_size=120,
+)
+
+
+def summed(rows: list[Event]) -> LiftSums:
+    sums = LiftSums()
+    for _, day, user, reward in sorted(rows, key=lambda row: row[1]):
+        name = f"u{user}"
+        sums.add(day * DAY, user % 2, bucket_of(name), decisions=1, reward=float(reward))
+    return sums
+
+
+def by_partition(rows: list[Event]) -> list[LiftSums]:
+    """Sums of each partition; a user is in one of them only."""
+    return [summed([row for row in rows if row[2] % 4 == number]) for number in range(4)]
+
+
+@given(events)
+def test_sums_of_partitions_joined_are_the_sums_of_all_users(rows: list[Event]) -> None:
+    whole, joined = summed(rows), LiftSums.joined(by_partition(rows))
+    assert (joined.empty, joined.result()) == (whole.empty, whole.result())
+    assert (joined.totals() == whole.totals()).all()
+    expected = whole.days()
+    for one, other in zip(joined.days(), expected, strict=True):
+        assert astuple(one)[:5] == astuple(other)[:5]
+        assert one.value == pytest.approx(other.value)
+        # The interval of a former day needs the buckets as they were then.
+        if other.day < expected[-1].day:
+            assert (one.low, one.high) == (-np.inf, np.inf)
+    assert joined.days()[-1:] == expected[-1:]
+
+
+@given(events, st.permutations(range(4)))
+def test_the_order_in_which_partitions_are_joined_does_not_matter(
+    rows: list[Event], order: list[int]
+) -> None:
+    parts = by_partition(rows)
+    one, other = LiftSums.joined(parts), LiftSums.joined(parts[number] for number in order)
+    nested = LiftSums.joined([LiftSums.joined(parts[:2]), LiftSums.joined(parts[2:])])
+    rules = TenantSettings(2, control=0.5)
+    assert lift_view(one, rules) == lift_view(other, rules) == lift_view(nested, rules)
+    sent = [decode(encode([LiftSum.of(part)]), type=list[LiftSum]) for part in parts]
+    assert lift_joined(sent, rules) == lift_view(one, rules)
+
+
+def test_partitions_that_are_still_at_a_former_comparison_do_not_count() -> None:
+    former, now = ComparisonBody(0.1, "uniform"), ComparisonBody(0.2, "uniform")
+    parts = [LiftSums.begun(0, former), LiftSums.begun(5 * MICRO, now), LiftSums()]
+    for one in parts[:2]:
+        one.add(6 * MICRO, 0, bucket_of("ana"), decisions=1)
+    sent = [[LiftSum.of(part)] for part in parts]
+    for control, decisions, since in ((0.2, 1, 5.0), (0.1, 1, 0.0), (0.3, 0, None), (0.0, 1, 5.0)):
+        found = lift_joined(sent, TenantSettings(2, control=control))
+        assert (found.treated.decisions, found.since) == (decisions, since)
+
+
+def test_a_comparison_began_when_it_began_in_the_first_partition() -> None:
+    terms = ComparisonBody(0.1, "uniform")
+    parts = [LiftSums.begun(at * MICRO, terms) for at in (7, 3)]
+    assert LiftSums.joined(parts).since == 3 * MICRO
+    # Nobody knows when: it was not written down in one of them.
+    unknown = LiftSums()
+    unknown.add(0, 0, 0, decisions=1)
+    assert LiftSums.joined([*parts, unknown]).since is None
+    assert LiftSums.joined([*parts, LiftSums()]).since == 3 * MICRO

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ import pytest
 
 import dyclu
 from dyclu.service.engine.state import CHANGES_KEPT, ChangeEntry
+from dyclu.service.http.app import create_app
 from dyclu.service.http.calls import CALLS
 from dyclu.service.settings import TenantSettings
 from tests.service.running import ARMS, Running, running, told, wait_until
@@ -262,6 +265,10 @@ def test_the_openapi_document_is_served_and_complete(service: Running) -> None:
     assert document["openapi"] == "3.1.0"
     for call in CALLS:
         assert call.method.lower() in document["paths"][call.path]
+    # Also what is no call of a tenant; only the page and the document itself are missing.
+    others = set(re.findall(r'Route\("(/[^"]*)"', inspect.getsource(create_app)))
+    assert "/v1/cluster" in others
+    assert others - set(document["paths"]) == {"/openapi.json"}
 
 
 def test_unknown_paths_and_methods_are_refused(service: Running) -> None:

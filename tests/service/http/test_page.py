@@ -215,6 +215,24 @@ def test_the_page_says_how_far_a_start_is(tmp_path: Path, window: Browser) -> No
         wait_until(lambda: window.text("#state") == "well")
 
 
+def test_the_age_on_the_page_is_that_of_the_oldest_snapshot(
+    service: Running, window: Browser
+) -> None:
+    window.open(service.url)
+    wait_until(lambda: window.text("#memory") != "–")
+    series = "".join(
+        f'dyclu_snapshot_age_seconds{{tenant="shop/{number}"}} {age}\n'
+        f'dyclu_queue_lines{{tenant="shop/{number}"}} 2\n'
+        for number, age in enumerate((30, 70, 50))
+    )
+    # In one script, since the page shows its own figures every five seconds.
+    shown = window.run(
+        f"showHealth({json.dumps(series)});"
+        "return ['snapshot', 'queue'].map((id) => document.getElementById(id).textContent)"
+    )
+    assert shown == ["70 s", "6"]
+
+
 def test_the_page_fits_a_phone_and_dark_mode(
     service: Running, window: Browser, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@
 const EVERY = 1000, MAP_EVERY = 3000, HEALTH_EVERY = 5000, MINUTE = 60_000, ROWS = 50;
 const WIDTH = 600, HEIGHT = 180, LEFT = 64, BOTTOM = 22, TOP = 10;
 const $ = (id) => document.getElementById(id);
-const view = { span: "seconds", since: null, epoch: null, changes: [], user: null, activity: null, mapped: 0, version: 0, segment: "segment", measured: 0, figures: [], models: new Map(), named: false, clustered: null };
+const view = { span: "seconds", since: null, epoch: null, changes: [], user: null, activity: null, mapped: 0, version: 0, segment: "segment", measured: 0, figures: [], models: new Map(), named: false, clustered: null, partitions: null, partition: 0 };
 
 // --- asking -----------------------------------------------------------------------------------
 
@@ -37,28 +37,60 @@ async function look() {
   setTimeout(look, EVERY);
 }
 
+// The path of a view of one partition: the one that was chosen, if there are several.
+const ofPartition = (path) => (view.partitions > 1 ? `${path}${path.includes("?") ? "&" : "?"}partition=${view.partition}` : path);
+
+// Policy and activity of the tenant; of the chosen partition, if another one cannot be asked.
+async function askWhole() {
+  const both = (path) => Promise.all([ask(path("v1/policy")), ask(path("v1/activity"))]);
+  try {
+    return [...await both((path) => path), ""];
+  } catch (error) {
+    if (!(error instanceof Refused && error.status === 503 && view.partitions > 1)) throw error;
+    return [...await both(ofPartition), `All figures are of partition ${view.partition} only: ${error.message}`];
+  }
+}
+
 async function refresh() {
-  const [policy, activity] = await Promise.all([ask("v1/policy"), ask("v1/activity")]);
-  const changes = await ask(`v1/changes?since=${view.since ?? Math.max(0, policy.changes - ROWS)}`);
+  const [policy, activity, partial] = await askWhole();
+  view.clustered = policy.partitions !== null;
+  offerPartitions(policy.partitions);
+  const own = view.partitions > 1 ? await ask(ofPartition("v1/policy")) : policy;
+  const chosen = view.partition;
+  const changes = await ask(ofPartition(`v1/changes?since=${view.since ?? Math.max(0, own.changes - ROWS)}`));
+  // Another partition was chosen meanwhile.
+  if (chosen !== view.partition) return;
   $("login").hidden = true;
   $("main").hidden = false;
   view.activity = activity;
-  // A tenant of a cluster is shown by partitions: "shop/0".
-  view.clustered = policy.tenant.includes("/");
-  showPolicy(policy);
+  view.version = own.version;
+  showPolicy(partial ? { ...policy, warnings: [partial, ...policy.warnings] } : policy);
   if (!policy.healthy) await showReadiness();
   showActivity();
   showChanges(changes);
   if (Date.now() - view.mapped > MAP_EVERY) {
     view.mapped = Date.now();
-    showMap(await ask("v1/models"), policy);
+    showMap(await ask(ofPartition("v1/models")), own);
   }
   if (Date.now() - view.measured > HEALTH_EVERY) {
     view.measured = Date.now();
     showHealth(await (await send("metrics")).text());
-    showLift(await ask("v1/lift"));
+    await lookAtLift();
   }
   if (view.user !== null) await showUser(view.user);
+}
+
+function offerPartitions(count) {
+  if (view.partitions === count) return;
+  view.partitions = count;
+  $("partition-choice").hidden = !(count > 1);
+  $("partition").replaceChildren(...Array.from({ length: count ?? 0 }, (_, number) => new Option(number, number)));
+}
+
+function choosePartition(number) {
+  Object.assign(view, { partition: number, since: null, epoch: null, changes: [], mapped: 0, models: new Map() });
+  drawChanges(0);
+  refresh().catch(trouble);
 }
 
 async function trouble(error) {
@@ -68,7 +100,7 @@ async function trouble(error) {
   $("dot").className = "dot bad";
   $("state").textContent = locked ? "needs a key" : error instanceof Refused ? error.message : "does not answer";
   if (error instanceof Refused && error.status === 503) {
-    view.clustered ??= (await send("v1/cluster")).ok;
+    if (view.clustered === null) await findCluster();
     await showReadiness();
   }
 }
@@ -87,19 +119,22 @@ async function showReadiness() {
 
 // --- health -----------------------------------------------------------------------------------
 
-// Sums of the figures of a text in Prometheus' format, by name, and buckets by their bounds.
+// Sums and largest of the figures of a text in Prometheus' format, by name; buckets by their bounds.
 function figuresOf(text) {
-  const sums = {}, buckets = {};
+  const sums = {}, most = {}, buckets = {};
   for (const line of text.split("\n")) {
     const found = /^(\w+)(?:\{(.*)\})? (\S+)$/.exec(line);
     if (!found) continue;
     const [, name, labels = "", value] = found;
     const bound = /le="([^"]+)"/.exec(labels), status = /status="5/.test(labels);
     if (name === "dyclu_request_seconds_bucket") buckets[bound[1]] = (buckets[bound[1]] ?? 0) + Number(value);
-    else sums[name] = (sums[name] ?? 0) + Number(value);
+    else {
+      sums[name] = (sums[name] ?? 0) + Number(value);
+      most[name] = Math.max(most[name] ?? -Infinity, Number(value));
+    }
     if (name === "dyclu_requests_total" && status) sums.failed = (sums.failed ?? 0) + Number(value);
   }
-  return { at: Date.now(), sums, buckets };
+  return { at: Date.now(), sums, most, buckets };
 }
 
 // The least bound within which a share of the requests of the last minute was answered.
@@ -124,7 +159,8 @@ function showHealth(text) {
   $("failed").textContent = number((sums.failed ?? 0) - (before.sums.failed ?? 0));
   $("queue").textContent = number(sums.dyclu_queue_lines);
   $("journal").textContent = bytes(sums.dyclu_journal_bytes);
-  $("snapshot").textContent = age(sums.dyclu_snapshot_age_seconds);
+  // That of the oldest, where there are several tenants or partitions.
+  $("snapshot").textContent = age(now.most.dyclu_snapshot_age_seconds);
   $("memory").textContent = bytes(sums.process_resident_memory_bytes);
 }
 
@@ -135,6 +171,15 @@ const SLOW = 0.25, ENDED = 600;
 
 async function lookAtCluster() {
   showCluster(await ask("v1/cluster"));
+}
+
+// Whether this is a cluster, and how many partitions a tenant has, if its policy cannot tell.
+async function findCluster() {
+  const answer = await send("v1/cluster");
+  view.clustered = answer.ok;
+  if (!answer.ok) return;
+  const { partitions } = await answer.json();
+  offerPartitions(partitions.filter((one) => one.tenant === partitions[0].tenant).length);
 }
 
 // Numbers in a few words: 0–3, 7.
@@ -167,7 +212,7 @@ function showCluster(cluster) {
   $("cluster-dot").className = troubles.length ? "dot bad" : "dot ok";
   const known = `${alive} process${alive === 1 ? "" : "es"}, ${many(partitions.length, "partition")}`;
   $("cluster-state").textContent = (cluster.trouble ? `As of ${age(cluster.age)} ago: ${known}. `
-    : `${known}${orphans.length ? "" : ", all with an owner"}. `) + (cluster.starting ? `${many(cluster.starting, "partition")} being taken over by ${cluster.asked}. ` : "") + `Asked: ${cluster.asked}. ${toldShared(cluster.shared)}Below: ${view.tenant ?? "one partition"} only.`;
+    : `${known}${orphans.length ? "" : ", all with an owner"}. `) + (cluster.starting ? `${many(cluster.starting, "partition")} being taken over by ${cluster.asked}. ` : "") + `Asked: ${cluster.asked}. ${toldShared(cluster.shared)}`;
   fill($("cluster-troubles"), troubles.map((one) => {
     const item = document.createElement("li");
     item.textContent = one;
@@ -249,7 +294,6 @@ const clock = (seconds) => {
 const moment = (seconds) => new Date(seconds * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 
 function showPolicy(policy) {
-  view.version = policy.version;
   view.segment = policy.policy.startsWith("Atlas") ? "model" : "segment";
   view.tenant = policy.tenant;
   $("tenant").textContent = policy.tenant === "default" ? "" : policy.tenant;
@@ -492,22 +536,34 @@ const overlap = (one, other) => one.x < other.x + other.width && other.x < one.x
 // --- lift -------------------------------------------------------------------------------------
 
 const signed = (value) => (value === null ? "–" : `${value > 0 ? "+" : ""}${number(value)}`);
-const between = (one) => (one.low === null ? "too few users" : `${signed(one.low)} to ${signed(one.high)}`);
+const between = (one, without = "too few users") => (one.low === null ? without : `${signed(one.low)} to ${signed(one.high)}`);
 const perDecision = (group) => `${number(group.mean)} (${many(group.decisions, "decision")})`;
 const LIFT_DAYS = 14;
 
-function liftRow(name, one) {
+function liftRow(name, one, without) {
   const row = document.createElement("tr");
   cell(row, name);
-  for (const text of [perDecision(one.treated), perDecision(one.control), signed(one.lift), between(one)]) cell(row, text);
+  for (const text of [perDecision(one.treated), perDecision(one.control), signed(one.lift), between(one, without)]) cell(row, text);
   return row;
+}
+
+// Of the whole tenant. While a partition cannot be asked, what was known stays, and is said to be old.
+async function lookAtLift() {
+  try {
+    showLift(await ask("v1/lift"));
+  } catch (error) {
+    if (!(error instanceof Refused && error.status === 503 && view.partitions > 1)) throw error;
+    $("lift-note").textContent = `Not of now: ${error.message}`;
+  }
 }
 
 function showLift(found) {
   $("lift").hidden = found.share === 0 && found.days.length === 0;
   $("lift-verdict").textContent = found.verdict;
   const days = found.days.slice(-LIFT_DAYS).reverse();
-  $("lift-days").replaceChildren(liftRow("all", found), ...days.map((one) => liftRow(one.day, one)));
+  // Intervals of former days are those of partitions, which do not add up.
+  const former = (i) => (i > 0 && view.partitions > 1 ? "–" : undefined);
+  $("lift-days").replaceChildren(liftRow("all", found), ...days.map((one, i) => liftRow(one.day, one, former(i))));
   const since = found.since === null ? "" : ` Decisions since ${moment(found.since)} are compared.`;
   $("lift-note").textContent = `Reward per decision. ${percent(found.share)} of the users are served by the ` +
     `baseline (${found.baseline}).${since} The interval holds the truth on all days at once with 95 %, so you may look every day.`;
@@ -612,7 +668,9 @@ function drawTimeline(segments) {
   svg.toggleAttribute("hidden", segments.length === 0);
   if (segments.length === 0) { $("user-segments").replaceChildren(); return; }
   const low = segments[0].opened;
-  const high = Math.max(low + 1, view.version);
+  // The user may be in another partition than the one whose rewards are known: then at least theirs.
+  const last = segments.at(-1);
+  const high = Math.max(low + 1, view.partitions > 1 ? last.opened + last.observations : view.version);
   const x = (at) => 10 + 580 * (at - low) / (high - low);
   segments.forEach((one) => {
     const end = one.closed ?? high;
@@ -651,6 +709,7 @@ for (const span of ["seconds", "minutes"]) {
     if (view.activity) showActivity();
   };
 }
+$("partition").onchange = () => choosePartition(Number($("partition").value));
 $("lookup").onsubmit = (event) => { event.preventDefault(); if ($("who").value) choose($("who").value.trim()); };
 $("login").onsubmit = (event) => {
   event.preventDefault();

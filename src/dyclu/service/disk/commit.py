@@ -78,6 +78,8 @@ class Committer:
         Why nothing is accepted at present.
     batches, batched : int
         Commits so far, and lines in them.
+    applying : float
+        Seconds that it took to apply lines so far; to replay them takes as long.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Committer:
         self._working: asyncio.Task[None] | None = None
         self._queued = self._since_tidy = 0
         self.batches = self.batched = 0
+        self.applying = 0.0
         self.trouble: str | None = None
 
     async def begin(self) -> None:
@@ -264,9 +267,11 @@ class Committer:
                     self._engine.left_out([line])
                 else:
                     self._engine.committed([line])
-                if time.monotonic() - began > SLICE:
+                if (took := time.monotonic() - began) > SLICE:
+                    self.applying += took
                     await asyncio.sleep(0)
                     began = time.monotonic()
+            self.applying += time.monotonic() - began
         except Exception:
             self._end()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,6 +40,16 @@ class Ring:
             self.sums[slot] = 0.0
         if self.period[slot] == period:
             self.sums[slot, column] += amount
+
+    @classmethod
+    def joined(cls, rings: Sequence[Ring]) -> Ring:
+        """Return the sums of several rings of the same periods."""
+        self = cls(span=rings[0].span, length=rings[0].length)
+        periods = np.stack([one.period for one in rings])
+        self.period = periods.max(axis=0)
+        latest = (periods == self.period)[..., np.newaxis]
+        self.sums = np.where(latest, np.stack([one.sums for one in rings]), 0.0).sum(axis=0)
+        return self
 
     def buckets(self, now: int) -> list[Bucket]:
         """Return the periods in which anything happened, the oldest first."""

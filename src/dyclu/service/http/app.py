@@ -34,7 +34,7 @@ from dyclu.service.http.routing import Routed, Router
 from dyclu.service.http.traces import Traces
 from dyclu.service.http.views import openapi
 from dyclu.service.http.views.clusters import begun, cluster_health, cluster_view, copies_folder
-from dyclu.service.http.views.metrics import OPEN, PLAIN, Requests, Watched, exposition
+from dyclu.service.http.views.metrics import OPEN, PLAIN, Edge, Requests, Watched, exposition
 from dyclu.service.http.views.window import Window
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Settings, TenantSettings, needing_restart
@@ -167,15 +167,15 @@ class Service:
         """Return the tenants whose metrics a caller may see: their own, or all for an operator."""
         names = self.seen_by(caller)
         if self.keeper is None:
-            return [
-                Watched(self.tenants[name], self.requests[name], self.budgets[name])
-                for name in names
-            ]
+            return [Watched(self.tenants[name], self.requests[name]) for name in names]
         owned = [one.tenant for place, one in self.keeper.serving.items() if place[0] in names]
-        return [
-            Watched(one, self._counted.setdefault(one.name, Requests()), Budget(one.rules.limits))
-            for one in owned
-        ]
+        return [Watched(one, self._counted.setdefault(one.name, Requests())) for one in owned]
+
+    def edges(self, caller: Caller) -> dict[str, Edge]:
+        """Return requests and budgets of the tenants whose metrics a caller may see."""
+        return {
+            name: Edge(self.requests[name], self.budgets[name]) for name in self.seen_by(caller)
+        }
 
     def seen_by(self, caller: Caller) -> list[str]:
         """Return the names of the tenants that a caller may see: their own, or all."""
@@ -484,9 +484,11 @@ def _metrics(service: Service) -> Handler:
         except Refusal as refusal:
             return _stranger(service, request, refusal)
         wants_open = "application/openmetrics-text" in request.headers.get("accept", "")
-        requests = {name: service.requests[name] for name in service.seen_by(caller)}
         text = exposition(
-            service.watched(caller), requests, service.refusals.strangers, open_metrics=wants_open
+            service.watched(caller),
+            service.edges(caller),
+            service.refusals.strangers,
+            open_metrics=wants_open,
         )
         return Response(text, headers={**NOSNIFF, "Content-Type": OPEN if wants_open else PLAIN})
 

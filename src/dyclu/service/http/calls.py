@@ -208,6 +208,9 @@ def problem(refusal: Refusal) -> schema.Problem:
     return schema.Problem(refusal.code, str(refusal), refusal.field)
 
 
+OF_WHOLE = {"partition": "In a cluster: of this partition only; of the whole tenant without it."}
+OF_ONE = {"partition": "In a cluster: of this partition; of partition 0 without it."}
+
 CALLS = (
     Call(
         name="decide",
@@ -292,6 +295,7 @@ CALLS = (
         path="/v1/models",
         answer=_models,
         gives=schema.Models,
+        query=OF_ONE,
         summary="Show the models: what each of them likes, and how many users follow it.",
     ),
     Call(
@@ -312,6 +316,7 @@ CALLS = (
         query={
             "since": "Number of the last change already seen: `next` of the answer before.",
             "epoch": "Epoch of the answer before; refused (409) if its numbers no longer hold.",
+            **OF_ONE,
         },
         summary="Show the changes of users, 500 at a time.",
     ),
@@ -321,6 +326,7 @@ CALLS = (
         path="/v1/policy",
         answer=_policy,
         gives=schema.PolicyView,
+        query=OF_WHOLE,
         summary="Show the policy that serves, its settings and its counters.",
     ),
     Call(
@@ -329,6 +335,7 @@ CALLS = (
         path="/v1/activity",
         answer=_activity,
         gives=schema.Activity,
+        query=OF_WHOLE,
         summary="Show how many decisions, rewards and changes there were, and when.",
     ),
     Call(
@@ -337,6 +344,7 @@ CALLS = (
         path="/v1/lift",
         answer=_lift,
         gives=schema.LiftView,
+        query=OF_WHOLE,
         summary="Compare the policy with the control group, per day and in all.",
     ),
 )

@@ -1,7 +1,8 @@
 """`Router`: finds the owner of what a request is about, and asks it, here or in another process.
 
-A batch is cut by partitions, and its answers are put together in their order. A request that
-another process passed on is answered here or refused; it is never passed on again.
+A batch is cut by partitions, and its answers are put together in their order. A view of a whole
+tenant is the sum of what all owners answer. A request that another process passed on is answered
+here or refused; it is never passed on again.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from dyclu.service.http.answers import Answer, answered, encode
 from dyclu.service.http.calls import Asked, Call, problem
 from dyclu.service.http.naming import checked_observations
 from dyclu.service.http.views.metrics import Requests
+from dyclu.service.http.views.whole import WHOLE, Share
 from dyclu.service.http.views.window import Window
 from dyclu.service.refusal import Refusal, over_limit
 from dyclu.service.settings import TenantSettings
@@ -35,6 +37,9 @@ from dyclu.service.tenant.tenant import Tenant
 KEY, PARTITION = "x-dyclu-cluster", "x-dyclu-partition"
 """Headers of a request that another process passed on: the secret, and the partition it is for."""
 
+PARTITIONS = "x-dyclu-partitions"
+"""Header of a request for the sum of several partitions, instead of `PARTITION`: their numbers."""
+
 TIMEOUT = httpx.Timeout(30.0, connect=2.0)
 BATCHES = {
     "decide_batch": "decisions",
@@ -42,6 +47,9 @@ BATCHES = {
     "observe": "observations",
 }
 """Calls whose body is a list, and the name of the list."""
+
+NAMED = 32
+"""Owners that an answer to a batch names at most; it is sent with the headers."""
 
 MOVED = "moved"
 """Code of the refusal of a process that does not own the partition."""
@@ -81,12 +89,16 @@ class Router:
         """Return the answer to a request, or refuse it."""
         passed_on = self._passed_on(asked.headers)
         if passed_on is not None:
+            if (told := asked.headers.get(PARTITIONS.encode())) is not None:
+                return answered(self._sum(asked, [int(number) for number in told.split(b",")]))
             return await self._here(asked, passed_on)
         if (field := BATCHES.get(asked.call.name)) is not None:
             return await self._batch(asked, field)
+        if self._is_whole(asked):
+            return await self._whole(asked)
         partition = await self._partition(asked)
         answer = await self._ask(asked, partition)
-        return self._naming_owner(answer, asked, partition)
+        return self._naming_owners(answer, asked, [partition])
 
     def _passed_on(self, headers: Mapping[bytes, bytes]) -> int | None:
         """Return the partition for which another process passed a request on; None if none did."""
@@ -97,14 +109,17 @@ class Router:
             raise Refusal(403, "cluster", "the key is not that of this cluster", field=KEY)
         return int(headers.get(PARTITION.encode(), b"-1"))
 
-    def _naming_owner(self, answer: Answer, asked: Routed, partition: int) -> Answer:
-        """Tell the caller who gave the answer, if it was another process."""
-        place = (asked.tenant, partition)
-        owner = self._keeper.overview.owner(place)
-        if place in self._keeper.serving or owner is None:
+    def _naming_owners(self, answer: Answer, asked: Routed, partitions: Sequence[int]) -> Answer:
+        """Tell the caller who gave the answer, or parts of it, if it was another process."""
+        told = []
+        for partition in partitions:
+            place = (asked.tenant, partition)
+            owner = self._keeper.overview.owner(place)
+            if place not in self._keeper.serving and owner is not None:
+                told.append(f"{partition}/{self._rules(asked).partitions} {owner.url}")
+        if not told:
             return answer
-        told = f"{partition}/{self._rules(asked).partitions} {owner.url}"
-        return replace(answer, more={**answer.more, OWNER: told})
+        return replace(answer, more={**answer.more, OWNER: ", ".join(told[:NAMED])})
 
     # --- which partition ---------------------------------------------------------------------
 
@@ -144,17 +159,21 @@ class Router:
         if self._keeper.local(place) is not None:
             return await self._here(asked, partition)
         try:
-            return await self._there(asked, partition, self._keeper.owner_url(place))
+            return await self._there(asked, self._keeper.owner_url(place), {PARTITION: partition})
         except Refusal as refusal:
             if refusal.code != MOVED:
                 raise
+        await self._refresh()
+        if self._keeper.local(place) is not None:
+            return await self._here(asked, partition)
+        return await self._there(asked, self._keeper.owner_url(place), {PARTITION: partition})
+
+    async def _refresh(self) -> None:
+        """Look again who owns what, or refuse."""
         try:
             await self._keeper.refresh()
         except OSError as error:
             raise not_here(str(error)) from None
-        if self._keeper.local(place) is not None:
-            return await self._here(asked, partition)
-        return await self._there(asked, partition, self._keeper.owner_url(place))
 
     async def _here(self, asked: Routed, partition: int) -> Answer:
         """Answer a request from a partition that this process owns."""
@@ -173,17 +192,17 @@ class Router:
         if tenant not in self._windows:
             owned = {one.tenant for one in self._keeper.serving.values()}
             self._windows = {one: w for one, w in self._windows.items() if one in owned}
-            self._windows[tenant] = Window(tenant)
+            self._windows[tenant] = Window(tenant, partitions=tenant.rules.partitions)
         return self._windows[tenant]
 
-    async def _there(self, asked: Routed, partition: int, url: str) -> Answer:
-        """Pass a request on to another process.
+    async def _there(self, asked: Routed, url: str, about: Mapping[str, object]) -> Answer:
+        """Pass a request on to another process; the headers say which partitions it is about.
 
         Only if it surely did nothing may it be asked again: it could not be reached, or says that
         it does not own the partition.
         """
         path = asked.call.path.format(**{k: quote(v, safe="") for k, v in asked.path.items()})
-        headers = {KEY: self._keeper.key, PARTITION: str(partition)}
+        headers = {KEY: self._keeper.key, **{name: str(value) for name, value in about.items()}}
         if (told := asked.headers.get(b"authorization")) is not None:
             headers["authorization"] = told.decode("latin-1")
         content = None
@@ -209,6 +228,64 @@ class Router:
         more = {name: got.headers[name] for name in ("retry-after",) if name in got.headers}
         return Answer(got.content, got.status_code, more)
 
+    # --- whole tenants -----------------------------------------------------------------------
+
+    def _is_whole(self, asked: Routed) -> bool:
+        """Return whether a request is about a tenant as a whole, and that is more than a part."""
+        named = "partition" in QueryParams(asked.query)
+        return asked.call.name in WHOLE and self._rules(asked).partitions > 1 and not named
+
+    async def _whole(self, asked: Routed) -> Answer:
+        """Return the sum over all partitions; refuse if one of them cannot be asked."""
+        try:
+            sums = await self._sums(asked)
+        except Refusal as refusal:
+            if refusal.code != MOVED:
+                raise
+            await self._refresh()
+            sums = await self._sums(asked)
+        return answered(WHOLE[asked.call.name].joined(sums, self._rules(asked)))
+
+    async def _sums(self, asked: Routed) -> list[Any]:
+        """Ask each owner once, for the sum over its partitions."""
+        here: list[int] = []
+        there: dict[str, list[int]] = {}
+        for number in range(self._rules(asked).partitions):
+            place = (asked.tenant, number)
+            if self._keeper.local(place) is not None:
+                here.append(number)
+            else:
+                there.setdefault(self._keeper.owner_url(place), []).append(number)
+        # One's own first: it may be refused without asking others.
+        own = [self._sum(asked, here)] if here else []
+        jobs = (self._sum_there(asked, url, numbers) for url, numbers in there.items())
+        return [*own, *await asyncio.gather(*jobs)]
+
+    def _sum(self, asked: Routed, numbers: Sequence[int]) -> Any:
+        """Return the sum over partitions that this process owns; none of them may be starting."""
+        shares = []
+        for number in numbers:
+            serving = self._keeper.local((asked.tenant, number))
+            if serving is None:
+                raise not_here(f"partition {number} of {asked.tenant} is not owned here")
+            with serving.request() as tenant:
+                # It must write too: while it starts it shows an earlier state.
+                tenant.check_serving(writing=True)
+                shares.append(Share(number, tenant, self._window(tenant)))
+        return WHOLE[asked.call.name].here(shares)
+
+    async def _sum_there(self, asked: Routed, url: str, numbers: Sequence[int]) -> Any:
+        """Return the sum over partitions that another process owns."""
+        got = await self._there(asked, url, {PARTITIONS: ",".join(map(str, numbers))})
+        try:
+            if got.status == 200:
+                return msgspec.json.decode(got.body, type=WHOLE[asked.call.name].kind)
+            why = msgspec.json.decode(got.body, type=schema.Refused).error.message
+        except msgspec.DecodeError:
+            why = "its answer cannot be read; it may be of another version"
+        wait = int(got.more.get("retry-after", 1))
+        raise Refusal(503, "unavailable", f"the owner at {url}: {why}", retry_after=wait)
+
     # --- batches -----------------------------------------------------------------------------
 
     async def _batch(self, asked: Routed, field: str) -> Answer:
@@ -221,6 +298,7 @@ class Router:
             await checked_observations(items, rules)
         results: list[Any] = [None] * len(items)
         places: dict[int, list[int]] = {}
+        answering: list[int] = []
         for index, item in enumerate(items):
             try:
                 places.setdefault(await self._of_item(asked, item), []).append(index)
@@ -232,10 +310,11 @@ class Router:
             found = await self._part(asked.with_body(part), partition, len(indexes))
             for index, result in zip(indexes, found, strict=True):
                 results[index] = result
+            if not isinstance(found[0], schema.Failed):
+                answering.append(partition)
 
         await asyncio.gather(*(ask(*place) for place in places.items()))
-        answer = answered({"results": results})
-        return self._naming_owner(answer, asked, *places) if len(places) == 1 else answer
+        return self._naming_owners(answered({"results": results}), asked, answering)
 
     async def _of_item(self, asked: Routed, item: Any) -> int:
         count = self._rules(asked).partitions

@@ -21,7 +21,7 @@ class LiftDayView(Struct, frozen=True):
     """One day (UTC): both groups on that day.
 
     `lift`, `low` and `high` are about all days until the end of that day, as one could see them
-    then.
+    then. Of a tenant with several partitions, `low` and `high` of former days are null.
     """
 
     day: str

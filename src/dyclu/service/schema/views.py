@@ -148,6 +148,7 @@ class PolicyView(Struct, frozen=True):
 
     `warnings` are sentences about what seems wrong: first with the service's files and rewards,
     then what the policy itself found, such as too many surprises. It is empty if all is well.
+    `partitions` is the number of partitions of the tenant in a cluster, null without one.
     """
 
     tenant: str
@@ -165,3 +166,4 @@ class PolicyView(Struct, frozen=True):
     rebuilding: bool
     healthy: bool
     warnings: list[str]
+    partitions: int | None = None

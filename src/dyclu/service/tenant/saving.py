@@ -24,9 +24,9 @@ one waits until it is due."""
 REST = 20
 """So many times as long as a snapshot took, no other partition of the process writes one."""
 
-LINES, LOOK = 1_000, 1.0
-"""Lines after which it does so before a snapshot is due, and seconds between two looks: what was
-not saved must be replayed by a take-over."""
+LINES, REPLAY, LOOK = 1_000, 0.05, 1.0
+"""Lines after which it does so before a snapshot is due, or seconds that it took to apply them, and
+seconds between two looks: what was not saved must be replayed by a take-over."""
 
 
 class Saving:
@@ -47,14 +47,16 @@ class Saving:
         self._erasures = erasures
         self._rebuild, self._every, self._here = rebuild, every, here
         self._quick = True
+        self._applied = 0.0
 
     async def run(self) -> None:
         """Wait until a snapshot is due, or a rebuild is done, which removed all others; take it."""
         await self._wait()
         self._rebuild.done.clear()
         async with self._files.turn:
-            due = self._new >= WORTH_A_SNAPSHOT and self._may
-            if due and not (self._small and await self._take_here()):
+            if self._new < WORTH_A_SNAPSHOT or not self._may:
+                return
+            if not (self._small and await self._take_here()):
                 await self.take()
 
     async def _wait(self) -> None:
@@ -65,7 +67,7 @@ class Saving:
                 async with asyncio.timeout(min(left, LOOK) if self._here else left):
                     await self._rebuild.done.wait()
                     return
-            if self._small and self._quick and self._new >= LINES and self._may:
+            if self._small and self._quick and self._much and self._may:
                 return
 
     @property
@@ -76,6 +78,12 @@ class Saving:
     def _new(self) -> int:
         """Lines that are in no snapshot."""
         return self._engine.state.total.seq - self._files.saved
+
+    @property
+    def _much(self) -> bool:
+        """Whether a take-over would have much to replay, by the number of lines or their cost."""
+        costly = self._committer.applying - self._applied >= REPLAY
+        return self._new >= LINES or (costly and self._new >= WORTH_A_SNAPSHOT)
 
     @property
     def _small(self) -> bool:
@@ -113,12 +121,14 @@ class Saving:
             LOG.exception("no snapshot of %s was written here", self._files.name)
             return math.inf
         if self._files.saved == self._engine.state.total.seq:
+            self._applied = self._committer.applying
             return time.monotonic() - began
         return None if erasures.running or erasures.epoch != epoch else math.inf
 
     async def take(self) -> None:
         """Start a process that makes a snapshot from the last one and the journal."""
         files, seq, epoch = self._files, self._engine.state.total.seq, self._erasures.epoch
+        applied = self._committer.applying
         try:
             failed = await files.run_process()
         finally:
@@ -129,7 +139,7 @@ class Saving:
         if failed:
             LOG.error("no snapshot of %s was made (exit status %d)", files.name, failed)
         else:
-            files.saved = seq
+            files.saved, self._applied = seq, applied
             await carry_out(files.sharing(), self._committer)
 
     def save(self) -> None:

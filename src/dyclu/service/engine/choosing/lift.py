@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 from zlib import crc32
 
@@ -122,6 +123,48 @@ class LiftSums:
         self.terms, self.since = terms, at
         return self
 
+    @classmethod
+    def joined(cls, parts: Iterable[LiftSums]) -> LiftSums:
+        """Return the sums of all users of several parts that have no user in common.
+
+        All parts are about one comparison. Of former days the interval is unknown: it needs the
+        buckets as they were then.
+
+        >>> ana, ben = LiftSums(), LiftSums()
+        >>> ana.add(0, 0, bucket_of("ana"), decisions=2, reward=1.0)
+        >>> ben.add(0, 1, bucket_of("ben"), decisions=4, reward=1.0)
+        >>> LiftSums.joined([ana, ben]).result().value
+        0.25
+        """
+        self = cls()
+        told = [one for one in parts if one.terms is not None or not one.empty]
+        self.terms = next((one.terms for one in told if one.terms is not None), None)
+        known = [one.since for one in told if one.since is not None]
+        self.since = min(known) if known and len(known) == len(told) else None
+        sums = [one._sums for one in told if one._sums is not None]
+        if sums:
+            self._sums = np.sum(sums, axis=0)
+            self._fill_days(np.array([row for one in told for row in one._day_rows()]))
+        return self
+
+    def _day_rows(self) -> list[tuple[float, ...]]:
+        """Return number and sums of each day."""
+        rows: list[tuple[float, ...]] = [astuple(one)[:5] for one in self._past]
+        return [*rows, (self._day, *self._today.ravel().tolist())] if self._day >= 0 else rows
+
+    def _fill_days(self, rows: NDArray[np.float64]) -> None:
+        """Add up rows of the same day; differences follow from what came later."""
+        numbers, of = np.unique(rows[:, 0], return_inverse=True)
+        sums = np.zeros((len(numbers), len(GROUPS) * 2))
+        np.add.at(sums, of, rows[:, 1:])
+        later = sums[::-1].cumsum(axis=0)[::-1] - sums
+        until = self.totals().ravel() - later
+        *former, self._day = numbers.astype(int).tolist()
+        self._today = sums[-1].reshape(len(GROUPS), 2)
+        for day, amounts, known in zip(former, sums.tolist(), until.tolist(), strict=False):
+            values = (day, *amounts, _difference(*known), -math.inf, math.inf)
+            self._past.append(LiftDay(*values))
+
     def add(
         self, at: int, group: int, bucket: int, *, decisions: int = 0, reward: float = 0.0
     ) -> None:
@@ -214,6 +257,15 @@ def _with_decisions(group: NDArray[np.float64]) -> tuple[Any, Any]:
     """Return decisions and rewards of the buckets of a group in which somebody was served."""
     there = group[DECISIONS] > 0
     return group[DECISIONS][there], group[REWARD][there]
+
+
+def _difference(
+    treated_decisions: float, treated_reward: float, control_decisions: float, control_reward: float
+) -> float:
+    """Return the difference of the rewards per decision; those of nobody are 0."""
+    treated = treated_reward / treated_decisions if treated_decisions else 0.0
+    control = control_reward / control_decisions if control_decisions else 0.0
+    return treated - control
 
 
 def _finite(value: float) -> float | None:

@@ -124,9 +124,16 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A tenant, and what the edge knows about it."""
+    """A tenant, or a partition of one, and the counts of its own that never fall."""
 
     tenant: Tenant
+    requests: Requests
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What the edge knows about a tenant: its requests, which are not those of one partition."""
+
     requests: Requests
     budget: Budget
 
@@ -211,38 +218,50 @@ _OF_ANY_TENANT: tuple[tuple[str, Kind, str, _Figure], ...] = (
         "snapshot_age_seconds", "gauge", "Age of the latest snapshot; missing if there is none.",
         lambda w: _snapshot_age(w.tenant.folder),
     ),
-    ("active_requests", "gauge", "Requests under way.", lambda w: w.budget.active),
+)  # fmt: skip
+
+_OF_EDGE: tuple[tuple[str, Kind, str, Callable[[Budget], float]], ...] = (
+    ("active_requests", "gauge", "Requests under way.", lambda budget: budget.active),
     (
         "connections", "gauge", "Connections with a request in the last idle_timeout seconds.",
-        lambda w: w.budget.connections,
+        lambda budget: budget.connections,
     ),
-    ("body_bytes", "gauge", "Bytes of request bodies under way.", lambda w: w.budget.held),
+    ("body_bytes", "gauge", "Bytes of request bodies under way.", lambda budget: budget.held),
 )  # fmt: skip
 
 
 def exposition(
     watched: Iterable[Watched],
-    requests: Mapping[str, Requests],
+    edges: Mapping[str, Edge],
     refusals: Mapping[tuple[int, str], int],
     *,
     open_metrics: bool,
 ) -> str:
     """Return all metrics of these tenants, their requests, and the process, as text."""
-    families = [*_of_tenants(list(watched), requests), _of_refusals(refusals), *_of_process()]
+    tenants, edge = _of_tenants(list(watched)), _of_edges(edges)
+    families = [*tenants, *edge, _of_refusals(refusals), *_of_process()]
     lines = [line for one in families for line in one.lines(open_metrics=open_metrics)]
     return "\n".join([*lines, *(["# EOF"] if open_metrics else []), ""])
 
 
-def _of_tenants(watched: list[Watched], requests: Mapping[str, Requests]) -> Iterator[Family]:
+def _of_tenants(watched: list[Watched]) -> Iterator[Family]:
     serving = [one for one in watched if one.tenant.serving]
     yield from (_family(serving, *told) for told in _OF_TENANT)
     yield from (_family(watched, *told) for told in _OF_ANY_TENANT)
+
+
+def _of_edges(edges: Mapping[str, Edge]) -> Iterator[Family]:
+    for figure, kind, told, value in _OF_EDGE:
+        family = Family(f"dyclu_{figure}", kind, told)
+        for name, one in edges.items():
+            family.add(value(one.budget), {"tenant": name})
+        yield family
     counts = Family("dyclu_requests_total", "counter", "Requests by call and status.")
     latencies = Family("dyclu_request_seconds", "histogram", "Time until a request is answered.")
     help = "Requests, or parts of batches, passed on to another process of the cluster."
     passed = Family("dyclu_passed_on_total", "counter", help)
-    for name, one in requests.items():
-        one.add_to(counts, passed, latencies, name)
+    for name, one in edges.items():
+        one.requests.add_to(counts, passed, latencies, name)
     yield from (counts, passed, latencies)
 
 

@@ -37,7 +37,7 @@ def document() -> dict[str, Any]:
     ['/healthz', '/metrics']
     """
     types = {kind for call in CALLS for kind in (call.takes, call.takes_named, call.gives) if kind}
-    types |= {schema.Refused, schema.Health, schema.TenantsHealth}
+    types |= {schema.Refused, schema.Health, schema.TenantsHealth, schema.ClusterView}
     ordered = sorted(types, key=lambda kind: kind.__name__)
     template = "#/components/schemas/{name}"
     references, components = msgspec.json.schema_components(ordered, ref_template=template)
@@ -115,6 +115,17 @@ def _plain_paths(shape: dict[type[Any], Any]) -> dict[str, Any]:
             "get": {
                 "summary": "Health of each tenant that the key may see; an operator sees all.",
                 "responses": {"200": _content("Yes.", shape[schema.TenantsHealth]), **refused},
+            }
+        },
+        "/v1/cluster": {
+            "get": {
+                "operationId": "cluster",
+                "summary": "Show the processes of a cluster, and who owns which partition.",
+                "responses": {
+                    "200": _content("Done.", shape[schema.ClusterView]),
+                    **refused,
+                    "404": _content("This service is no cluster.", shape[schema.Refused]),
+                },
             }
         },
         "/metrics": {

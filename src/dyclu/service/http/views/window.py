@@ -44,10 +44,10 @@ GROWTH = 60.0
 
 
 class Window:
-    """Answers GET requests for one tenant."""
+    """Answers GET requests for one tenant, or for one of its `partitions` in a cluster."""
 
-    def __init__(self, tenant: Tenant) -> None:
-        self._tenant = tenant
+    def __init__(self, tenant: Tenant, *, partitions: int | None = None) -> None:
+        self._tenant, self._partitions = tenant, partitions
         self._map = Models(0, 0, 0, [])
         self._drawn = -FRESH
         self._sizes: deque[tuple[float, dict[int, int]]] = deque()
@@ -72,6 +72,7 @@ class Window:
             rebuilding=tenant.rebuilding,
             healthy=tenant.trouble is None,
             warnings=self._warnings(),
+            partitions=self._partitions,
         )
 
     def _warnings(self) -> list[str]:
