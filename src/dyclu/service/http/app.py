@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import secrets
 import time
@@ -60,6 +61,9 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 LOOPBACK = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+FATAL = 70
+"""Exit status of a service without any tenant that serves: a new start may bring them back."""
+
 ONCE = (b"host", b"authorization", b"content-type", b"content-length")
 """Headers that a request may have once."""
 
@@ -84,7 +88,7 @@ class Service:
             if settings.store:
                 self.keeper = begun(settings, data)
             else:
-                self.tenants = _opened(data, settings)
+                self.tenants = _opened(data, settings, self._tenant_broke)
         except BaseException:
             self._unlock()
             raise
@@ -94,6 +98,7 @@ class Service:
         self._counted: dict[str, Requests] = {}
         self.refusals = Refusals()
         self.on_ready: Callable[[], None] = lambda: None
+        self.die: Callable[[], None] = lambda: os._exit(FATAL)
         self._keyed, self._host = settings.keyed, settings.host.lower().encode()
         self._timeout = BodyTimeout(settings.body_timeout)
 
@@ -107,6 +112,15 @@ class Service:
         self._timeout.start()
         self._summing = asyncio.create_task(self._summarise())
         self._settling = asyncio.create_task(self._settle())
+
+    def _tenant_broke(self) -> None:
+        """End if no tenant is left: a new start computes their states from the journals again.
+
+        A line that can never be taken in stops its tenant at that start: no endless loop.
+        """
+        if not any(tenant.serving or tenant.starting for tenant in self.tenants.values()):
+            LOG.critical("no tenant is left that serves; ending, to be started again")
+            self.die()
 
     async def listens(self, url: str) -> None:
         """Join the cluster, if there is one, now that requests are heard at this address."""
@@ -247,11 +261,11 @@ def _check_origin(headers: Headers) -> None:
         )
 
 
-def _opened(data: Path, settings: Settings) -> dict[str, Tenant]:
+def _opened(data: Path, settings: Settings, broken: Callable[[], None]) -> dict[str, Tenant]:
     """Return all tenants; raises if none of them can be opened."""
     beside = asyncio.Semaphore()
     tenants = {
-        name: Tenant(name, data / name, rules, beside=beside)
+        name: Tenant(name, data / name, rules, beside=beside, broken=broken)
         for name, rules in settings.tenants.items()
     }
     failed = list[tuple[Tenant, DycluError]]()
