@@ -99,7 +99,7 @@ def serve(
 
     Settings come from flags, then from variables (DYCLU_PORT), then from a TOML file. Several
     tenants, keys and limits are set in the file. Stop it with Ctrl-C or SIGTERM; SIGHUP reads keys,
-    limits and some settings of tenants again.
+    limits, some settings of tenants and a renewed certificate again.
     """
     if SYSTEM != "posix":
         raise DycluError(
