@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dyclu.errors import DycluError, OptionError
 from dyclu.service import schema
@@ -63,6 +63,12 @@ HEADERS = {
 LOOPBACK = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 FATAL = 70
 """Exit status of a service without any tenant that serves: a new start may bring them back."""
+
+LOGGED = {"/metrics": "metrics", "/tenants": "tenants", "/v1/cluster": "cluster"}
+"""Paths that are no call of a tenant, and what the log calls them."""
+
+UNLOGGED = frozenset({*ASSETS, "/healthz", "/readyz", "/openapi.json"})
+"""Paths of the page and of probes, whose requests make no line in the log."""
 
 ONCE = (b"host", b"authorization", b"content-type", b"content-length")
 """Headers that a request may have once."""
@@ -319,29 +325,43 @@ class Door:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request."""
-        scope["request_id"] = b""
+        # Before everything else: what is refused at once has an id, too.
+        scope["request_id"] = self._request_id(scope["headers"])
+        naming = _Naming(send, scope["request_id"])
         try:
             self._check_size(scope)
             headers = scope["headers_once"] = headers_once(scope["headers"])
             _check_named(headers, scope["http_version"])
         except Refusal as refusal:
             self.service.refusals.count(refusal, tenant=None, client=scope["client"][0])
-            return refused(refusal)(scope, receive, send)
-        scope["request_id"] = self._request_id(headers.get(b"x-request-id", b""))
-        return (self._straight(scope) or self._elsewhere)(scope, receive, send)
+            self._log(scope, "refused", refusal.status, 0.0)
+            return refused(refusal)(scope, receive, naming)
+        if (found := self._straight(scope)) is not None:
+            return found(scope, receive, naming)
+        return self._elsewhere(scope, receive, naming)
 
-    async def _elsewhere(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _elsewhere(self, scope: Scope, receive: Receive, naming: _Naming) -> None:
         """Answer what is not a call; a body that comes with it is read and dropped.
 
         Otherwise it would depend on its packets whether the connection can be used again.
         """
-        body = Body(receive, scope["headers_once"])
-        await self._rest(scope, receive, send)
+        body, began, path = Body(receive, scope["headers_once"]), time.perf_counter(), scope["path"]
+        try:
+            await self._rest(scope, receive, naming)
+        finally:
+            if path not in UNLOGGED:
+                taken = time.perf_counter() - began
+                self._log(scope, LOGGED.get(path, "unknown"), naming.status, taken)
         if not body.ended:
             await body.drop()
 
-    def _request_id(self, told: bytes) -> bytes:
+    def _log(self, scope: Scope, call: str, status: int, seconds: float) -> None:
+        if self.service.settings.log == "json":
+            log_request(scope, call, scope.get("caller"), status, seconds)
+
+    def _request_id(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         """Return the caller's id of a request, if it is an id, or a new one."""
+        told = dict(headers).get(b"x-request-id")
         if told and _ID.fullmatch(told):
             return told
         self._count += 1
@@ -363,6 +383,23 @@ class Door:
         above, _, id = above.rpartition("/")
         scope["path_params"] = {"id": id}
         return self._endpoints.get((method, f"{above}/{{id}}/{last}")) if id else None
+
+
+class _Naming:
+    """Sends the answer to a request with the request's id in a header; knows its status then."""
+
+    __slots__ = ("_id", "_send", "status")
+
+    def __init__(self, send: Send, id: bytes) -> None:
+        self._send, self._id, self.status = send, id, 0
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        """Send a part of the answer."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message["headers"], (b"x-request-id", self._id)]
+            message = {**message, "headers": headers}
+        return self._send(message)
 
 
 def headers_once(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
@@ -494,7 +531,7 @@ def _ready(service: Service) -> Handler:
 def _metrics(service: Service) -> Handler:
     async def metrics(request: Request) -> Response | Answer:
         try:
-            caller = service.caller(request.scope["headers_once"])
+            caller = _caller(service, request)
         except Refusal as refusal:
             return _stranger(service, request, refusal)
         wants_open = "application/openmetrics-text" in request.headers.get("accept", "")
@@ -510,7 +547,7 @@ def _metrics(service: Service) -> Handler:
 def _tenants(service: Service) -> Handler:
     async def tenants(request: Request) -> Answer:
         try:
-            caller = service.caller(request.scope["headers_once"])
+            caller = _caller(service, request)
         except Refusal as refusal:
             return _stranger(service, request, refusal)
         found = [_health_of(one.tenant) for one in service.watched(caller)]
@@ -522,7 +559,7 @@ def _tenants(service: Service) -> Handler:
 def _cluster(service: Service) -> Handler:
     async def cluster(request: Request) -> Answer:
         try:
-            caller = service.caller(request.scope["headers_once"])
+            caller = _caller(service, request)
             if service.keeper is None:
                 raise Refusal(404, "unknown", "this service is no cluster; see the setting store")
         except Refusal as refusal:
@@ -545,6 +582,13 @@ def _health_of(tenant: Tenant) -> schema.TenantHealth:
         tenant.rebuilding,
         tenant.state.total.seq,
     )
+
+
+def _caller(service: Service, request: Request) -> Caller:
+    """Return who asks, also for the log; or refuse them."""
+    caller = service.caller(request.scope["headers_once"])
+    request.scope["caller"] = caller
+    return caller
 
 
 def _stranger(service: Service, request: Request, refusal: Refusal) -> Answer:
