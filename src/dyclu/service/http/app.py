@@ -29,7 +29,7 @@ from dyclu.service.http.answers import Answer, answered, encode, refused
 from dyclu.service.http.calls import CALLS, Asked, Call
 from dyclu.service.http.edge.bodies import Body, BodyTimeout, Reader, checked_length
 from dyclu.service.http.edge.budgets import BodyBytes, Budget
-from dyclu.service.http.keys import Caller, Keyring
+from dyclu.service.http.keys import Caller, Keyring, Reminders
 from dyclu.service.http.log import QUIET, Refusals, log_request
 from dyclu.service.http.routing import Routed, Router
 from dyclu.service.http.traces import Traces
@@ -102,7 +102,7 @@ class Service:
         self.requests = {name: Requests() for name in settings.tenants}
         self.budgets = {name: Budget(one.limits) for name, one in settings.tenants.items()}
         self._counted: dict[str, Requests] = {}
-        self.refusals = Refusals()
+        self.refusals, self.reminders = Refusals(), Reminders()
         self.on_ready: Callable[[], None] = lambda: None
         self.die: Callable[[], None] = lambda: os._exit(FATAL)
         self._keyed, self._host = settings.keyed, settings.host.lower().encode()
@@ -166,6 +166,7 @@ class Service:
 
     async def _summarise(self) -> None:
         while True:
+            self.reminders.remind(self.keyring)
             await asyncio.sleep(QUIET)
             self.refusals.summarise()
 
@@ -200,6 +201,11 @@ class Service:
     def seen_by(self, caller: Caller) -> list[str]:
         """Return the names of the tenants that a caller may see: their own, or all."""
         return list(self.settings.tenants) if caller.tenant is None else [caller.tenant]
+
+    def expiring(self, caller: Caller) -> list[tuple[Caller, float]]:
+        """Return the keys that expire soon: those of the caller's tenant, or all."""
+        found = self.keyring.expiring()
+        return [(key, left) for key, left in found if caller.tenant in (None, key.tenant)]
 
     def rules(self, tenant: str) -> TenantSettings:
         """Return the settings of a tenant."""
@@ -537,8 +543,9 @@ def _metrics(service: Service) -> Handler:
         wants_open = "application/openmetrics-text" in request.headers.get("accept", "")
         requests = {name: service.requests[name] for name in service.seen_by(caller)}
         text = exposition(
-            service.watched(caller), requests, service.refusals.strangers, open_metrics=wants_open
-        )
+            service.watched(caller), requests, service.refusals.strangers,
+            service.expiring(caller), open_metrics=wants_open,
+        )  # fmt: skip
         return Response(text, headers={**NOSNIFF, "Content-Type": OPEN if wants_open else PLAIN})
 
     return metrics
