@@ -215,6 +215,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     own_policies: list[OwnPolicy] = []
     tls_cert: str | None = None
     tls_key: str | None = None
+    tls_ca: str | None = None
     max_headers: Annotated[int, Meta(ge=8192)] = 32_768
     max_body: Whole = 2_000_000
     idle_timeout: Seconds = 75.0

@@ -31,7 +31,7 @@ from dyclu.service.http.edge.bodies import Body, BodyTimeout, Reader, checked_le
 from dyclu.service.http.edge.budgets import BodyBytes, Budget
 from dyclu.service.http.keys import Caller, Keyring, Reminders
 from dyclu.service.http.log import QUIET, Refusals, log_request
-from dyclu.service.http.routing import Routed, Router
+from dyclu.service.http.routing import Routed, Router, trusted
 from dyclu.service.http.traces import Traces
 from dyclu.service.http.views import openapi
 from dyclu.service.http.views.clusters import begun, cluster_health, cluster_view, copies_folder
@@ -92,6 +92,7 @@ class Service:
         self._unlock = locked(data / "lock", of=data)
         try:
             if settings.store:
+                self._trust = trusted(settings)
                 self.keeper = begun(settings, data)
             else:
                 self.tenants = _opened(data, settings, self._tenant_broke)
@@ -111,7 +112,7 @@ class Service:
     async def start(self) -> None:
         """Start serving; needs a running event loop."""
         if self.keeper is not None:
-            self.router = Router(self.keeper, self.requests)
+            self.router = Router(self.keeper, self.requests, trust=self._trust)
         for tenant in self.tenants.values():
             if tenant.stopped is None:
                 tenant.begin(snapshot_every=self.settings.snapshot_every)
