@@ -438,7 +438,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, Features):
         return f"version {value.version}, {value.dim} features"
     if isinstance(value, list):
-        return ", ".join(_shown_key(key) for key in value) or "none"
+        shown = (one if isinstance(one, str) else _shown_key(one) for one in value)
+        return ", ".join(shown) or "none"
     return str(value)
 
 
