@@ -236,24 +236,38 @@ def test_sighup_serves_a_renewed_certificate_without_refusing_a_request(tmp_path
         assert child.wait(timeout=30) == 0
 
 
-def test_a_request_under_way_is_answered_while_the_certificate_is_renewed(tmp_path: Path) -> None:
-    """The old server answers it, and its connection is closed only then."""
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_request_under_way_is_answered_while_the_certificate_is_renewed(
+    tmp_path: Path, stops: bool
+) -> None:
+    """The old server answers it, also if the service is stopped meanwhile."""
     cert, key = made_certificate(tmp_path, "old")
 
-    async def late(scope: Any, receive: Any, send: Any) -> None:
-        await asyncio.sleep(float(scope["query_string"] or b"0"))
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"late"})
-
     async def play() -> None:
+        asked, go = asyncio.Event(), asyncio.Event()
+
+        async def late(scope: Any, receive: Any, send: Any) -> None:
+            asked.set()
+            await go.wait()
+            await ok(scope, receive, send)
+
         given = told(tmp_path, tls_cert=str(cert), tls_key=str(key))
-        async with listening(late, given) as listener, httpx.AsyncClient(verify=False) as http:
-            under_way = asyncio.create_task(http.get(f"{listener.url}/?1.5"))
-            await asyncio.sleep(0.3)
-            made_certificate(tmp_path, "new")
-            await listener.renew()
-            assert await asyncio.to_thread(shown, listener.url) == cert.read_text()
-            assert (await under_way).text == "late"
+        async with httpx.AsyncClient(verify=False, timeout=90) as http:
+            async with listening(late, given) as listener:
+                under_way = asyncio.create_task(http.get(listener.url))
+                await asked.wait()
+                made_certificate(tmp_path, "new")
+                renewal = listener.renew()
+                while listener._before is None:
+                    await asyncio.sleep(0.01)
+                # It has been told to stop, and takes connections for a few milliseconds more.
+                while await asyncio.to_thread(shown, listener.url) != cert.read_text():
+                    assert not under_way.done()
+                asyncio.get_running_loop().call_later(0.5, go.set)
+                if not stops:
+                    await renewal
+            assert renewal.cancelled() == stops
+            assert (await under_way).text == "ok"
 
     asyncio.run(play())
 

@@ -282,8 +282,9 @@ class Committer:
     def _break(self, batch: _Batch, error: Exception) -> None:
         """Accept nothing any more: the state no longer follows from the journal."""
         self._over = True
+        # Strangers may read it (/readyz), and the error could name a user: that is for the log.
         self.trouble = (
-            f"a line of its journal could not be taken in ({type(error).__name__}: {error}); "
+            f"a line of its journal could not be taken in ({type(error).__name__}, see the log); "
             "what it acknowledged is on disk, and a new start computes its state from there"
         )
         LOG.critical("%s", self.trouble, exc_info=error)

@@ -76,6 +76,7 @@ class Listener:
         self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         self._turn, self._renewals = asyncio.Lock(), set[asyncio.Task[None]]()
         self._now: _Running | None = None
+        self._before: _Running | None = None
         self._files = _pem_files(settings)
 
     async def start(self) -> None:
@@ -103,9 +104,10 @@ class Listener:
         for one in self._renewals:
             one.cancel()
         await asyncio.gather(*self._renewals, return_exceptions=True)
-        now, self._now = self._now, None
-        if now is not None:
-            await now.stop()
+        # A renewal may have left the server before, which still answers.
+        left = [one for one in (self._now, self._before) if one is not None]
+        self._now = None
+        await asyncio.gather(*(one.stop() for one in left))
 
     def renew(self) -> asyncio.Task[None]:
         """Begin a renewal; it may be awaited."""
@@ -126,7 +128,7 @@ class Listener:
             try:
                 await _tried(self._settings)
                 await self._replace(files)
-            except OptionError as error:
+            except (OptionError, OSError) as error:
                 LOG.error("the certificate stays as it was: %s", error)
             else:
                 LOG.info("the certificate was read again; new connections get the new one")
@@ -139,10 +141,11 @@ class Listener:
         except BaseException:
             await new.stop()
             raise
-        self._files, self._now = files, new
+        self._files, self._now, self._before = files, new, old
         drop_unread(self._port, self._settings.answer_timeout)
         if old is not None:
             await old.stop()
+            self._before = None
 
     async def _seen(self, new: _Running, certificate: bytes) -> None:
         """Wait until a connection gets this certificate: both servers take connections."""
@@ -218,9 +221,15 @@ async def _try(cert: str, key: str) -> None:
 
 
 def _pem_files(settings: Settings) -> tuple[bytes, ...]:
-    """Return what is in the files of certificate and key; nothing of files that are missing."""
-    paths = [one for one in (settings.tls_cert, settings.tls_key) if one is not None]
-    return tuple(Path(one).read_bytes() if Path(one).is_file() else b"" for one in paths)
+    """Return what is in the files of certificate and key; nothing of one that cannot be read."""
+    found = []
+    for path in (settings.tls_cert, settings.tls_key):
+        if path is not None:
+            content = b""
+            with suppress(OSError):  # who uses the file says why
+                content = Path(path).read_bytes()
+            found.append(content)
+    return tuple(found)
 
 
 def _first_certificate(pem: bytes) -> bytes:
