@@ -43,7 +43,13 @@ def serve(settings: Settings, *, say: Callable[[str], None], again: Callable[[],
     app.service.on_ready = _settle
     make_room(settings)
     warn_if_in_the_clear(settings)
-    uvloop.run(_until_told(app, settings, say, again))
+    try:
+        uvloop.run(_until_told(app, settings, say, again))
+    finally:
+        # The interpreter's last collection frees msgspec's types in an order in which that may
+        # crash (github.com/msgspec/msgspec/issues/717): status -11 instead of 0. A service that was
+        # ready has frozen them.
+        gc.freeze()
 
 
 async def _until_told(
