@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import dyclu
-from dyclu.service.http.edge.server import listening
+from dyclu.service.http.edge.listener import listening
 from dyclu.service.settings import settings
 
 

@@ -38,6 +38,8 @@ SERVICE = {
     "own_policies": "policies of your own that tenants may name, each as `module:Class`",
     "tls_cert": "file with the certificate (PEM)",
     "tls_key": "file with the certificate's key (PEM)",
+    "tls_ca": "file with the authorities (PEM) that processes of a cluster trust; public ones by "
+    "default",
     "max_headers": "bytes of a request's headers",
     "max_body": "bytes of a request's body",
     "idle_timeout": "seconds for which a connection may be idle",

@@ -15,7 +15,7 @@ from dyclu.client import Client
 from dyclu.errors import ForeignFile, OptionError
 from dyclu.service.disk.provenance import difference, made_by
 from dyclu.service.http.local import in_thread, serving
-from dyclu.service.settings import settings
+from dyclu.service.settings import described, settings
 from dyclu.service.spec import PolicySpec
 
 MODULE = '''
@@ -63,6 +63,11 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
 def told(module: str, **more: Any) -> dict[str, Any]:
     name = f"{module}:Last"
     return {"policy": name, "own_policies": [name], "dim": 2, "options": {"start": 0.5}} | more
+
+
+def test_the_settings_that_a_start_prints_name_own_policies(module: str) -> None:
+    lines = described(settings(told(module), environment={}))
+    assert f"own_policies = {module}:Last" in lines
 
 
 def test_a_listed_policy_decides_learns_and_continues_after_a_restart(

@@ -265,18 +265,83 @@ def test_killing_the_service_ends_its_snapshot_process(tmp_path: Path) -> None:
     assert not list((tmp_path / "data/default/snapshots").glob("*.state"))
 
 
-def test_a_line_that_cannot_be_applied_ends_the_service(
+def test_a_line_that_cannot_be_applied_ends_a_service_without_other_tenants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Better a new start than answers that the journal does not explain."""
     with running(told(tmp_path)) as made:
         ended: list[bool] = []
-        committer = made.service.tenants["default"].committer
-        monkeypatch.setattr(committer, "_die", lambda: ended.append(True))
-        monkeypatch.setattr(committer._engine, "committed", lambda _: 1 / 0)
-        made.decide("ana")
+        monkeypatch.setattr(made.service, "die", lambda: ended.append(True))
+        monkeypatch.setattr(made.service.tenants["default"].engine, "committed", lambda _: 1 / 0)
+        assert made.decide("ana").status_code == 503
         assert ended == [True]
-        monkeypatch.undo()
+
+
+ROWS = {"observations": [{"user": "ana", "features": [1.0, 0.0], "reward": 1.0}] * 3}
+
+
+def of(tenant: str) -> dict[str, Any]:
+    return {"headers": {"Authorization": f"Bearer {tenant}"}}
+
+
+def breaks(lines: Any) -> None:
+    """Fail in the middle of a line, so that the state is neither the old one nor the new one."""
+    raise MemoryError("of ana")
+
+
+def test_a_line_that_cannot_be_applied_stops_its_tenant_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ask, ended = {"user": "ana", "arms": ARMS, "decision_id": "d1"}, list[bool]()
+    with running(two_tenants(tmp_path)) as made:
+        monkeypatch.setattr(made.service, "die", lambda: ended.append(True))
+        for name in ("good", "bad"):
+            made.http.post("/v1/observations", json=ROWS, **of(name)).raise_for_status()
+        monkeypatch.setattr(made.service.tenants["bad"].engine, "committed", breaks)
+        # Its line is on disk, but it is not answered from a state that may be wrong.
+        for refused in [
+            made.http.post("/v1/decisions", json=ask, **of("bad")),
+            made.http.post("/v1/decisions", json=ask, **of("bad")),
+            made.http.get("/v1/policy", **of("bad")),
+            made.http.get("/v1/users/ana", **of("bad")),
+            made.http.delete("/v1/users/ana", **of("bad")),
+        ]:
+            assert refused.status_code == 503
+            assert "taken in (MemoryError, see the log)" in refused.json()["error"]["message"]
+            assert "of ana" not in refused.text
+        ready = made.http.get("/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
+        assert "tenant bad is stopped: a line of its journal could not be" in ready.text
+        assert 'dyclu_ready{tenant="bad"} 0' in made.http.get("/metrics", **of("bad")).text
+        assert "dyclu_decisions_total{" not in made.http.get("/metrics", **of("bad")).text
+        assert 'dyclu_ready{tenant="good"} 1' in made.http.get("/metrics", **of("good")).text
+        assert made.http.post("/v1/decisions", json=ask, **of("good")).status_code == 200
+        assert made.http.get("/v1/policy", **of("good")).json()["rewards"] == 3
+    assert "tenant bad is stopped" in caplog.text
+    assert "MemoryError: of ana" in caplog.text
+    assert ended == []
+    # Nothing was saved from what may be wrong; the other tenant stopped in order.
+    assert not list((tmp_path / "data/bad/snapshots").glob("*.state"))
+    assert list((tmp_path / "data/good/snapshots").glob("*.state"))
+    with running(two_tenants(tmp_path)) as made:
+        again = made.http.post("/v1/decisions", json=ask, **of("bad"))
+        assert (again.status_code, again.json()["decision_id"]) == (200, "d1")
+        assert made.http.get("/v1/policy", **of("bad")).json()["decisions"] == 1
+
+
+def test_requests_that_wait_behind_a_line_that_cannot_be_applied_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them hangs, neither those of the same commit nor those of the next."""
+    with running(two_tenants(tmp_path)) as made:
+        for name in ("good", "bad"):
+            made.http.post("/v1/observations", json=ROWS, **of(name)).raise_for_status()
+        monkeypatch.setattr(made.service.tenants["bad"].engine, "committed", breaks)
+        rows = [{"user": f"u{i}", "features": [1.0, 0.0], "reward": 1.0} for i in range(300)]
+        answer = made.http.post("/v1/observations", json={"observations": rows}, **of("bad"))
+        results = answer.json()["results"]
+        assert [one["http"] for one in results] == [503] * 300
+        assert made.http.get("/readyz").json()["status"] == "degraded"
 
 
 def test_background_tasks_continue_after_a_failure(

@@ -109,7 +109,7 @@ def serve(
 
     Settings come from flags, then from variables (DYCLU_PORT), then from a TOML file. Several
     tenants, keys and limits are set in the file. Stop it with Ctrl-C or SIGTERM; SIGHUP reads keys,
-    limits and some settings of tenants again.
+    limits, some settings of tenants and a renewed certificate again.
     """
     if SYSTEM != "posix":
         raise DycluError(
@@ -142,15 +142,25 @@ def key(
         str, typer.Option(help="read-write, read-only, or operator: metrics and health only.")
     ] = "read-write",
     name: Annotated[str | None, typer.Option(help="Name of the key, for the log.")] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            help="When it ends: after a time (90d, 12h), or at a date (2027-01-31).",
+            metavar="TIME",
+            show_default="never",
+        ),
+    ] = None,
 ) -> None:
     """Make an API key: the key for the caller, its digest for the settings."""
+    from datetime import UTC, datetime
     from typing import get_args
 
-    from dyclu.service.http.keys import digest, new_key
+    from dyclu.service.http.keys import digest, end_of, new_key
     from dyclu.service.schema import Role
 
     if role not in get_args(Role):
         raise OptionError(f"role is {role!r}, expected {' or '.join(get_args(Role))}")
+    end = None if expires is None else end_of(expires, now=datetime.now(UTC))
     made = new_key()
     typer.echo(f"key: {made}")
     operator = role == "operator"
@@ -161,6 +171,8 @@ def key(
         typer.echo(f'role = "{role}"')
     if name is not None:
         typer.echo(f'name = "{name}"')
+    if end is not None:
+        typer.echo(f"expires = {end:%Y-%m-%dT%H:%M:%SZ}")
 
 
 def load(

@@ -215,6 +215,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     own_policies: list[OwnPolicy] = []
     tls_cert: str | None = None
     tls_key: str | None = None
+    tls_ca: str | None = None
     max_headers: Annotated[int, Meta(ge=8192)] = 32_768
     max_body: Whole = 2_000_000
     idle_timeout: Seconds = 75.0
@@ -437,7 +438,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, Features):
         return f"version {value.version}, {value.dim} features"
     if isinstance(value, list):
-        return ", ".join(_shown_key(key) for key in value) or "none"
+        shown = (one if isinstance(one, str) else _shown_key(one) for one in value)
+        return ", ".join(shown) or "none"
     return str(value)
 
 

@@ -16,6 +16,7 @@ import pytest
 from dyclu.service.cluster import keeper as keeping
 from dyclu.service.cluster.keeper import Keeper
 from dyclu.service.cluster.leases import Overview, Process
+from dyclu.service.cluster.places import partition_of
 from dyclu.service.disk.postgres import copies
 from dyclu.service.disk.postgres.journal import PostgresJournal
 from dyclu.service.tenant import saving
@@ -89,6 +90,30 @@ def keeper_of(made: Running) -> Keeper:
     found = made.service.keeper
     assert found is not None
     return found
+
+
+def test_a_line_that_cannot_be_applied_drops_its_partition_and_no_other(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "REFUSED", 3.0)
+    with member(store, tmp_path, name="a", partitions=2, lease=1.0) as a:
+        by_place = {partition_of(user, 2): user for user in map(str, range(20))}
+        for user in by_place.values():
+            assert insist(lambda u=user: a.decide(u)).status_code == 200
+        bad = keeper_of(a).serving["default", 0]
+        monkeypatch.setattr(bad.tenant.engine, "committed", lambda _: 1 / 0)
+        refused = a.decide(by_place[0], decision_id="d-bad")
+        assert refused.status_code == 503
+        assert "ZeroDivisionError" in refused.json()["error"]["message"]
+        assert a.decide(by_place[1]).status_code == 200
+        assert "could not be taken in" in keeper_of(a).refused["default", 0]
+        assert a.http.get("/readyz").json()["status"] == "degraded"
+        # Taken over again, from the journal, which has the line.
+        again = insist(lambda: a.decide(by_place[0], decision_id="d-bad"))
+        assert again.status_code == 200
+        taken = keeper_of(a).serving["default", 0]
+        assert taken is not bad
+        assert taken.tenant.state.users[by_place[0]].decisions == 2
 
 
 def test_a_partition_that_cannot_be_opened_here_is_told_and_left_to_others(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from dyclu.service.http.keys import digest, new_key
@@ -30,6 +31,9 @@ CUTS = 30
 
 BUFFERS = (8192, 16_384, 2 * MAX_HEADERS)
 """Sizes of buffers of servers, ours among them, at which a request is cut."""
+
+AROUND = 40
+"""Bytes before and after the end of a buffer; a long request is cut at each of these places."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     keys = f"{digest(KEY.decode())} read-write"
     given = told(tmp_path_factory.mktemp("corpus"), keys=keys, max_body=20_000, body_timeout=5.0)
     assert given.max_headers == MAX_HEADERS
+    # Each request has a connection of its own; beyond this limit answers close theirs.
+    limits = msgspec.structs.replace(given.tenants["default"].limits, max_connections=5000)
+    rules = msgspec.structs.replace(given.tenants["default"], limits=limits)
+    given = msgspec.structs.replace(given, tenants={"default": rules})
     with running(given, headers={"Authorization": f"Bearer {KEY.decode()}"}) as made:
         yield made
 
@@ -233,6 +241,17 @@ def parts_of(content: bytes, chance: random.Random) -> Iterator[list[bytes]]:
         # A long one byte by byte at its beginning and its end, and in one piece in between.
         first, last = single_bytes(content[:200]), single_bytes(content[-200:])
         yield [*first, content[200:-200], *last]
+        yield from parts_around_buffers(content)
+
+
+def parts_around_buffers(content: bytes) -> Iterator[list[bytes]]:
+    """Yield ways to cut a request near the ends of buffers: at each byte, and at all of them."""
+    for size in BUFFERS:
+        if size + AROUND < len(content):
+            first, last = size - AROUND, size + AROUND
+            for place in range(first, last + 1):
+                yield [content[:place], content[place:]]
+            yield [content[:first], *single_bytes(content[first:last]), content[last:]]
 
 
 def single_bytes(content: bytes) -> list[bytes]:
@@ -253,6 +272,17 @@ def test_a_request_gets_the_same_answer_however_it_is_cut(service: Running, name
         assert got == expected or (case.or_closed and not got), [len(part) for part in parts][:5]
     if not case.framed:
         assert service.http.get("/v1/users/keeper").status_code == 200
+
+
+def test_requests_that_are_longer_than_a_buffer_are_cut_at_each_byte_around_its_end() -> None:
+    """A header that straddles the end of a buffer was missed once."""
+    long = {name: case.content for name, case in CORPUS.items() if len(case.content) > 16_500}
+    assert long.keys() >= {"split upgrade", "headers too long", "body too long"}
+    for content in long.values():
+        cuts = {len(parts[0]) for parts in parts_of(content, random.Random(1)) if len(parts) == 2}
+        assert cuts >= set(range(16_384 - 40, 16_384 + 41))
+    begins = long["split upgrade"].index(b"Upgrade: h2c")
+    assert 16_384 - 40 < begins < 16_384 < begins + len(b"Upgrade: h2c")
 
 
 def test_the_request_that_must_not_be_executed_is_executed_alone(service: Running) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from dyclu.errors import OptionError
 from dyclu.service.http.app import create_app
+from dyclu.service.http.edge.listener import Listener
 from dyclu.service.http.edge.server import ServerEnded, reserved
 from dyclu.service.http.serve import run
 from tests.service.http.raw import (
@@ -370,7 +371,7 @@ def test_a_service_whose_http_server_ends_by_itself_stops_with_an_error(tmp_path
         worker.cancel()
 
     async def live() -> None:
-        def ready(_: str) -> None:
+        def ready(_: Listener) -> None:
             asyncio.get_running_loop().call_soon(end_worker)
 
         await run(app, given, ready=ready, stop=asyncio.Event())

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import resource
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 import dyclu
 from dyclu.errors import OptionError
+from dyclu.service.http.edge.listener import listening
 from dyclu.service.http.keys import digest, new_key
 from dyclu.service.http.serve import make_room, warn_if_in_the_clear
 from dyclu.service.spec import PolicySpec, warm_up
@@ -142,16 +145,7 @@ def test_a_service_beyond_loopback_without_tls_warns(
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     """A certificate for 127.0.0.1, and its key."""
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
-         "-keyout", str(key), "-out", str(cert)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return cert, key
+    return made_certificate(tmp_path, "127.0.0.1")
 
 
 def test_with_a_certificate_the_service_speaks_https_only(
@@ -183,3 +177,162 @@ def test_a_certificate_that_cannot_be_used_is_reported(
             running(told(tmp_path / "data", tls_cert=cert, tls_key=key)),
         ):
             pass
+
+
+def made_certificate(folder: Path, name: str, kind: str = "rsa:2048") -> tuple[Path, Path]:
+    """Write a certificate of this name for 127.0.0.1, and its key, over those that are there."""
+    cert, of = folder / "cert.pem", folder / "key.pem"
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", kind, "-nodes", "-days", "2",
+         "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", str(of), "-out", str(cert)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return cert, of
+
+
+def told_of(child: subprocess.Popen[str], wanted: str) -> list[str]:
+    """Read the log of a process up to a line that contains this; return what was read."""
+    assert child.stderr is not None
+    lines = list[str]()
+    for line in child.stderr:
+        lines.append(line)
+        if wanted in line:
+            return lines
+    raise AssertionError(f"never logged {wanted!r}: {''.join(lines)}")
+
+
+def shown(url: str) -> str:
+    """Return the certificate that a new connection gets."""
+    host = httpx.URL(url)
+    return ssl.get_server_certificate((host.host, host.port or 0), timeout=20)
+
+
+def test_sighup_serves_a_renewed_certificate_without_refusing_a_request(tmp_path: Path) -> None:
+    cert, key = made_certificate(tmp_path, "old")
+    (tmp_path / "s.toml").write_text(f'tls_cert = "{cert}"\ntls_key = "{key}"\n')
+    flags = ("--dim=2", "--policy=linucb", f"--config={tmp_path / 's.toml'}")
+    with (
+        process(tmp_path / "data", *flags) as (child, url),
+        httpx.Client(base_url=url, verify=False) as before,
+    ):
+        old = cert.read_text()
+        assert shown(url).split() == old.split()
+        for turn in range(3):
+            made_certificate(tmp_path, f"new{turn}")
+            assert before.get("/healthz").status_code == 200
+            child.send_signal(signal.SIGHUP)
+            told_of(child, "the certificate was read again")
+            # Every connection, not only some of them: nothing listens with the old one any more.
+            assert {shown(url) for _ in range(20)} == {cert.read_text()} != {old}
+            trust = ssl.create_default_context(cafile=str(cert))
+            with httpx.Client(base_url=url, verify=trust) as http:
+                asked = {"user": "ana", "arms": ARMS}
+                assert http.post("/v1/decisions", json=asked).status_code == 200
+        assert before.get("/v1/policy").json()["decisions"] == 3
+        child.terminate()
+        assert child.wait(timeout=30) == 0
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_request_under_way_is_answered_while_the_certificate_is_renewed(
+    tmp_path: Path, stops: bool
+) -> None:
+    """The old server answers it, also if the service is stopped meanwhile."""
+    cert, key = made_certificate(tmp_path, "old")
+
+    async def play() -> None:
+        asked, go = asyncio.Event(), asyncio.Event()
+
+        async def late(scope: Any, receive: Any, send: Any) -> None:
+            asked.set()
+            await go.wait()
+            await ok(scope, receive, send)
+
+        given = told(tmp_path, tls_cert=str(cert), tls_key=str(key))
+        async with httpx.AsyncClient(verify=False, timeout=90) as http:
+            async with listening(late, given) as listener:
+                under_way = asyncio.create_task(http.get(listener.url))
+                await asked.wait()
+                made_certificate(tmp_path, "new")
+                renewal = listener.renew()
+                while listener._before is None:
+                    await asyncio.sleep(0.01)
+                # It has been told to stop, and takes connections for a few milliseconds more.
+                while await asyncio.to_thread(shown, listener.url) != cert.read_text():
+                    assert not under_way.done()
+                asyncio.get_running_loop().call_later(0.5, go.set)
+                if not stops:
+                    await renewal
+            assert renewal.cancelled() == stops
+            assert (await under_way).text == "ok"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("broken", ["a key of another certificate", "no certificate", "missing"])
+def test_a_renewed_certificate_that_cannot_be_used_is_reported_and_the_old_one_stays(
+    tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cert, key = made_certificate(tmp_path, "old")
+    old = cert.read_text()
+
+    async def play() -> None:
+        given = told(tmp_path, tls_cert=str(cert), tls_key=str(key))
+        async with listening(ok, given) as listener:
+            if broken == "a key of another certificate":
+                made_certificate(tmp_path, "other")
+                cert.write_text(old)
+            elif broken == "no certificate":
+                cert.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+            else:
+                cert.unlink()
+            await listener.renew()
+            assert "the certificate stays as it was" in caplog.text
+            assert {await asyncio.to_thread(shown, listener.url) for _ in range(8)} == {old}
+            made_certificate(tmp_path, "new")
+            await listener.renew()
+            assert await asyncio.to_thread(shown, listener.url) == cert.read_text() != old
+
+    asyncio.run(play())
+
+
+def test_a_key_that_ends_granian_ends_a_trial_and_not_the_service(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OpenSSL knows keys of this kind, and granian aborts its process."""
+    cert, key = made_certificate(tmp_path, "old")
+    old = cert.read_text()
+
+    async def play() -> None:
+        given = told(tmp_path, tls_cert=str(cert), tls_key=str(key))
+        ended: list[bool] = []
+        async with listening(ok, given, ended=lambda: ended.append(True)) as listener:
+            made_certificate(tmp_path, "other", kind="ed448")
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
+            await listener.renew()
+            assert "the certificate stays as it was: granian cannot use" in caplog.text
+            assert {await asyncio.to_thread(shown, listener.url) for _ in range(8)} == {old}
+            assert ended == []
+
+    asyncio.run(play())
+
+
+def test_an_unchanged_certificate_leaves_the_server_alone(tmp_path: Path) -> None:
+    cert, key = made_certificate(tmp_path, "old")
+
+    async def play() -> None:
+        for more in ({"tls_cert": str(cert), "tls_key": str(key)}, {}):
+            async with listening(ok, told(tmp_path, **more)) as listener:
+                before = listener._now
+                await listener.renew()
+                assert listener._now is before
+
+    asyncio.run(play())
+
+
+async def ok(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"ok"})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
+import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -197,6 +200,89 @@ def test_every_answer_has_a_request_id(service: Running) -> None:
     assert len(ids) == 3
     bad = service.http.get("/healthz", headers={"X-Request-Id": 'a"b'})
     assert bad.headers["x-request-id"] not in ('a"b', "")
+
+
+GET = "GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n"
+ANSWERS = {
+    "page": (GET.format("/", ""), 200),
+    "script of the page": (GET.format("/page.js", ""), 200),
+    "probe": (GET.format("/readyz", ""), 200),
+    "metrics": (GET.format("/metrics", "Authorization: Bearer {shop}\r\n"), 200),
+    "metrics for strangers": (GET.format("/metrics", ""), 401),
+    "tenants": (GET.format("/tenants", "Authorization: Bearer {shop}\r\n"), 200),
+    "cluster": (GET.format("/v1/cluster", "Authorization: Bearer {shop}\r\n"), 404),
+    "OpenAPI document": (GET.format("/openapi.json", ""), 200),
+    "call": (GET.format("/v1/policy", "Authorization: Bearer {shop}\r\n"), 200),
+    "refused call": (GET.format("/v1/policy", ""), 401),
+    "unknown path": (GET.format("/nothing", ""), 404),
+    "wrong method": (GET.format("/v1/decisions", ""), 405),
+    "no host": ("GET /healthz HTTP/1.1\r\n\r\n", 400),
+    "two keys": (GET.format("/v1/policy", "Authorization: a\r\nAuthorization: b\r\n"), 400),
+    "long headers": (GET.format("/healthz", f"X-Long: {'a' * 40_000}\r\n"), 431),
+}
+"""Requests of all kinds of answers, each with its status."""
+
+
+def answer_to(url: str, request: str) -> tuple[int, dict[str, str]]:
+    """Send the bytes of a request; return status and headers of the answer."""
+    place = httpx.URL(url)
+    with socket.create_connection((place.host, place.port or 0), timeout=20) as one:
+        one.sendall(request.encode())
+        response = http.client.HTTPResponse(one)
+        response.begin()
+        response.read()
+        names = [name.lower() for name, _ in response.getheaders()]
+        assert names.count("x-request-id") == 1
+        return response.status, {k.lower(): v for k, v in response.getheaders()}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+@pytest.mark.parametrize("told", ["trace-7", None, 'a"b'])
+def test_every_kind_of_answer_has_the_request_id(
+    service: Running, kind: str, told: str | None
+) -> None:
+    request, status = ANSWERS[kind]
+    request = request.replace("{shop}", KEYS["shop"])
+    if told is not None:
+        request = request.replace("HTTP/1.1\r\n", f"HTTP/1.1\r\nX-Request-Id: {told}\r\n", 1)
+    found, headers = answer_to(service.url, request)
+    assert found == status
+    if told == "trace-7":
+        assert headers["x-request-id"] == told
+    else:
+        assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]+", headers["x-request-id"])
+
+
+def test_each_request_beside_the_page_and_probes_is_one_line_of_the_json_log(
+    tmp_path: Path,
+) -> None:
+    """Its id finds it there; the page and probes would be most of the log."""
+    with as_process(tmp_path, more='log = "json"') as (child, asking):
+        for kind, (request, _) in ANSWERS.items():
+            told = f"HTTP/1.1\r\nX-Request-Id: {kind.replace(' ', '-')}\r\n"
+            request = request.replace("{shop}", KEYS["shop"])
+            answer_to(str(asking.base_url), request.replace("HTTP/1.1\r\n", told, 1))
+        child.send_signal(signal.SIGTERM)
+        _, log = child.communicate(timeout=20)
+    lines = [json.loads(line) for line in log.splitlines()]
+    found = {
+        line["request_id"]: (line["call"], line["status"], line["key"])
+        for line in lines
+        if line["message"] == "request"
+    }
+    assert found == {
+        "metrics": ("metrics", 200, "checkout"),
+        "metrics-for-strangers": ("metrics", 401, None),
+        "tenants": ("tenants", 200, "checkout"),
+        "cluster": ("cluster", 404, "checkout"),
+        "call": ("policy", 200, "checkout"),
+        "refused-call": ("policy", 401, None),
+        "unknown-path": ("unknown", 404, None),
+        "wrong-method": ("unknown", 405, None),
+        "no-host": ("refused", 400, None),
+        "two-keys": ("refused", 400, None),
+        "long-headers": ("refused", 431, None),
+    }
 
 
 @contextmanager

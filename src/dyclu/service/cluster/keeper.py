@@ -290,6 +290,7 @@ class Keeper:
             shard=PartitionShard(self.registry, self._database, claim, rules.policy),
             beside=self._beside,
             saves_here=True,
+            broken=lambda: self._refuse(one, tenant.stopped or ""),
         )
         one = self.serving[claim.tenant, claim.partition] = Serving(claim, tenant)
         return one

@@ -6,13 +6,15 @@ next batch. An answer is sent when its batch is on disk, never before.
 If the disk fails, all lines in flight fail, nothing is accepted, and the disk is tried again every
 second until it can be written. Then lines are read back from the journal, because a commit that
 reported an error may have been made.
+
+If a line that is on disk cannot be applied, the state no longer follows from the journal. Then
+nothing is answered and nothing accepted any more, until a new start computes the state again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sqlite3
 import time
 from collections import deque
@@ -32,9 +34,6 @@ LOG = logging.getLogger("dyclu.service")
 
 SLICE = 0.005
 """Seconds for which lines are applied before other requests get a turn."""
-
-FATAL = 70
-"""Exit status of a service that must be restarted, from its journal."""
 
 TIDY = 5000
 """Lines after which the write-ahead log, some 50 MB by then, is moved into the database.
@@ -75,7 +74,7 @@ class Committer:
     Attributes
     ----------
     trouble : str or None
-        Why nothing is accepted at present.
+        Why nothing is accepted at present, or ever again.
     batches, batched : int
         Commits so far, and lines in them.
     applying : float
@@ -92,11 +91,11 @@ class Committer:
         served: str,
         retry: float = 1.0,
         healed: Callable[[], None] = lambda: None,
-        die: Callable[[], None] = lambda: os._exit(FATAL),
+        broken: Callable[[], None] = lambda: None,
     ) -> None:
         self._journal, self._reader, self._engine = journal, reader, engine
         self._most, self._served, self._retry = max_queue, served, retry
-        self._healed, self._die = healed, die
+        self._healed, self._broken = healed, broken
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "dyclu-writer")
         self._waiting: deque[_Batch] = deque()
@@ -104,6 +103,7 @@ class Committer:
         self._healing: asyncio.Task[None] | None = None
         self._working: asyncio.Task[None] | None = None
         self._queued = self._since_tidy = 0
+        self._over = False
         self.batches = self.batched = 0
         self.applying = 0.0
         self.trouble: str | None = None
@@ -146,6 +146,8 @@ class Committer:
         One commit writes all of them, or none. The result is the set of numbers of the batch's
         lines that the journal left out.
         """
+        if self._over:
+            return self._given_up(_Batch())
         if not self._waiting or self._waiting[-1].job is not None:
             self._waiting.append(_Batch())
         batch = self._waiting[-1]
@@ -164,11 +166,10 @@ class Committer:
         return self._run(_Batch(job=job))
 
     def _run(self, batch: _Batch) -> asyncio.Future[Any]:
-        waiter = self._wait_for(batch)
         if self.trouble is not None:
             # It would wait for a disk that may never be well, and a stop with it.
-            batch.give_up(unavailable(self.trouble))
-            return waiter
+            return self._given_up(batch)
+        waiter = self._wait_for(batch)
         self._waiting.append(batch)
         self._queued += len(batch.lines)
         self._kick()
@@ -177,6 +178,12 @@ class Committer:
     def _wait_for(self, batch: _Batch) -> asyncio.Future[Any]:
         waiter = self._loop.create_future()
         batch.waiters.append(waiter)
+        return waiter
+
+    def _given_up(self, batch: _Batch) -> asyncio.Future[Any]:
+        """Return a future that is refused already."""
+        waiter = self._wait_for(batch)
+        batch.give_up(unavailable(self.trouble or ""))
         return waiter
 
     @property
@@ -232,7 +239,12 @@ class Committer:
             self._writing = None
             self._fail(batch, error)
             return
-        await self._take_in(batch)
+        try:
+            await self._take_in(batch)
+        except Exception as error:
+            self._writing = None
+            self._break(batch, error)
+            return
         self._writing = None
         self._queued -= len(batch.lines)
         self.batches += bool(batch.lines)
@@ -260,38 +272,46 @@ class Committer:
 
     async def _take_in(self, batch: _Batch) -> None:
         """Apply lines that are on disk, a few at a time."""
-        try:
-            began = time.monotonic()
-            for line in batch.lines:
-                if line.seq in batch.left_out:
-                    self._engine.left_out([line])
-                else:
-                    self._engine.committed([line])
-                if (took := time.monotonic() - began) > SLICE:
-                    self.applying += took
-                    await asyncio.sleep(0)
-                    began = time.monotonic()
-            self.applying += time.monotonic() - began
-        except Exception:
-            self._end()
+        began = time.monotonic()
+        for line in batch.lines:
+            if line.seq in batch.left_out:
+                self._engine.left_out([line])
+            else:
+                self._engine.committed([line])
+            if (took := time.monotonic() - began) > SLICE:
+                self.applying += took
+                await asyncio.sleep(0)
+                began = time.monotonic()
+        self.applying += time.monotonic() - began
 
-    def _end(self) -> None:
-        # The state no longer follows from the journal. The next start computes it again.
-        LOG.critical("a line of the journal could not be taken in; ending", exc_info=True)
-        self._die()
+    def _break(self, batch: _Batch, error: Exception) -> None:
+        """Accept nothing any more: the state no longer follows from the journal."""
+        self._over = True
+        # Strangers may read it (/readyz), and the error could name a user: that is for the log.
+        self.trouble = (
+            f"a line of its journal could not be taken in ({type(error).__name__}, see the log); "
+            "what it acknowledged is on disk, and a new start computes its state from there"
+        )
+        LOG.critical("%s", self.trouble, exc_info=error)
+        self._give_up_all(batch, self.trouble)
+        self._broken()
 
     def _fail(self, batch: _Batch, error: BaseException) -> None:
         LOG.error("the journal cannot be written (%s); nothing is accepted until it can", error)
         self.trouble = f"the journal cannot be written: {error}"
-        lost = [batch, *self._waiting]
-        self._waiting.clear()
-        self._queued = 0
         self._engine.failed()
         with suppress(sqlite3.Error):
             self._journal.flush()
-        for one in lost:
-            one.give_up(unavailable(self.trouble))
+        self._give_up_all(batch, self.trouble)
         self._healing = self._loop.create_task(self._heal())
+
+    def _give_up_all(self, batch: _Batch, trouble: str) -> None:
+        """Refuse this batch, and all that wait."""
+        lost = [batch, *self._waiting]
+        self._waiting.clear()
+        self._queued = 0
+        for one in lost:
+            one.give_up(unavailable(trouble))
 
     async def _heal(self) -> None:
         while True:
@@ -307,8 +327,9 @@ class Committer:
         try:
             self._engine.found_on_disk(lines)
             self._healed()
-        except Exception:
-            self._end()
+        except Exception as error:
+            self._break(_Batch(), error)
+            return
         LOG.warning("the journal can be written again")
         self.trouble = None
         self._kick()

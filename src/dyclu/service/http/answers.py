@@ -39,7 +39,6 @@ class Answer:
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(self.body)),
             (b"x-content-type-options", b"nosniff"),
-            (b"x-request-id", scope["request_id"]),
             *((name.encode(), value.encode()) for name, value in self.more.items()),
         ]
         start = {"type": "http.response.start", "status": self.status, "headers": headers}

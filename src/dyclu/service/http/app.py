@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import secrets
 import time
@@ -18,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dyclu.errors import DycluError, OptionError
 from dyclu.service import schema
@@ -28,9 +29,9 @@ from dyclu.service.http.answers import Answer, answered, encode, refused
 from dyclu.service.http.calls import CALLS, Asked, Call
 from dyclu.service.http.edge.bodies import Body, BodyTimeout, Reader, checked_length
 from dyclu.service.http.edge.budgets import BodyBytes, Budget
-from dyclu.service.http.keys import Caller, Keyring
+from dyclu.service.http.keys import Caller, Keyring, Reminders
 from dyclu.service.http.log import QUIET, Refusals, log_request
-from dyclu.service.http.routing import Routed, Router
+from dyclu.service.http.routing import Routed, Router, trusted
 from dyclu.service.http.traces import Traces
 from dyclu.service.http.views import openapi
 from dyclu.service.http.views.clusters import begun, cluster_health, cluster_view, copies_folder
@@ -60,6 +61,15 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 LOOPBACK = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+FATAL = 70
+"""Exit status of a service without any tenant that serves: a new start may bring them back."""
+
+LOGGED = {"/metrics": "metrics", "/tenants": "tenants", "/v1/cluster": "cluster"}
+"""Paths that are no call of a tenant, and what the log calls them."""
+
+UNLOGGED = frozenset({*ASSETS, "/healthz", "/readyz", "/openapi.json"})
+"""Paths of the page and of probes, whose requests make no line in the log."""
+
 ONCE = (b"host", b"authorization", b"content-type", b"content-length")
 """Headers that a request may have once."""
 
@@ -82,9 +92,10 @@ class Service:
         self._unlock = locked(data / "lock", of=data)
         try:
             if settings.store:
+                self._trust = trusted(settings)
                 self.keeper = begun(settings, data)
             else:
-                self.tenants = _opened(data, settings)
+                self.tenants = _opened(data, settings, self._tenant_broke)
         except BaseException:
             self._unlock()
             raise
@@ -92,21 +103,31 @@ class Service:
         self.requests = {name: Requests() for name in settings.tenants}
         self.budgets = {name: Budget(one.limits) for name, one in settings.tenants.items()}
         self._counted: dict[str, Requests] = {}
-        self.refusals = Refusals()
+        self.refusals, self.reminders = Refusals(), Reminders()
         self.on_ready: Callable[[], None] = lambda: None
+        self.die: Callable[[], None] = lambda: os._exit(FATAL)
         self._keyed, self._host = settings.keyed, settings.host.lower().encode()
         self._timeout = BodyTimeout(settings.body_timeout)
 
     async def start(self) -> None:
         """Start serving; needs a running event loop."""
         if self.keeper is not None:
-            self.router = Router(self.keeper, self.requests)
+            self.router = Router(self.keeper, self.requests, trust=self._trust)
         for tenant in self.tenants.values():
             if tenant.stopped is None:
                 tenant.begin(snapshot_every=self.settings.snapshot_every)
         self._timeout.start()
         self._summing = asyncio.create_task(self._summarise())
         self._settling = asyncio.create_task(self._settle())
+
+    def _tenant_broke(self) -> None:
+        """End if no tenant is left: a new start computes their states from the journals again.
+
+        A line that can never be taken in stops its tenant at that start: no endless loop.
+        """
+        if not any(tenant.serving or tenant.starting for tenant in self.tenants.values()):
+            LOG.critical("no tenant is left that serves; ending, to be started again")
+            self.die()
 
     async def listens(self, url: str) -> None:
         """Join the cluster, if there is one, now that requests are heard at this address."""
@@ -146,6 +167,7 @@ class Service:
 
     async def _summarise(self) -> None:
         while True:
+            self.reminders.remind(self.keyring)
             await asyncio.sleep(QUIET)
             self.refusals.summarise()
 
@@ -180,6 +202,11 @@ class Service:
     def seen_by(self, caller: Caller) -> list[str]:
         """Return the names of the tenants that a caller may see: their own, or all."""
         return list(self.settings.tenants) if caller.tenant is None else [caller.tenant]
+
+    def expiring(self, caller: Caller) -> list[tuple[Caller, float]]:
+        """Return the keys that expire soon: those of the caller's tenant, or all."""
+        found = self.keyring.expiring()
+        return [(key, left) for key, left in found if caller.tenant in (None, key.tenant)]
 
     def rules(self, tenant: str) -> TenantSettings:
         """Return the settings of a tenant."""
@@ -247,11 +274,11 @@ def _check_origin(headers: Headers) -> None:
         )
 
 
-def _opened(data: Path, settings: Settings) -> dict[str, Tenant]:
+def _opened(data: Path, settings: Settings, broken: Callable[[], None]) -> dict[str, Tenant]:
     """Return all tenants; raises if none of them can be opened."""
     beside = asyncio.Semaphore()
     tenants = {
-        name: Tenant(name, data / name, rules, beside=beside)
+        name: Tenant(name, data / name, rules, beside=beside, broken=broken)
         for name, rules in settings.tenants.items()
     }
     failed = list[tuple[Tenant, DycluError]]()
@@ -305,29 +332,43 @@ class Door:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request."""
-        scope["request_id"] = b""
+        # Before everything else: what is refused at once has an id, too.
+        scope["request_id"] = self._request_id(scope["headers"])
+        naming = _Naming(send, scope["request_id"])
         try:
             self._check_size(scope)
             headers = scope["headers_once"] = headers_once(scope["headers"])
             _check_named(headers, scope["http_version"])
         except Refusal as refusal:
             self.service.refusals.count(refusal, tenant=None, client=scope["client"][0])
-            return refused(refusal)(scope, receive, send)
-        scope["request_id"] = self._request_id(headers.get(b"x-request-id", b""))
-        return (self._straight(scope) or self._elsewhere)(scope, receive, send)
+            self._log(scope, "refused", refusal.status, 0.0)
+            return refused(refusal)(scope, receive, naming)
+        if (found := self._straight(scope)) is not None:
+            return found(scope, receive, naming)
+        return self._elsewhere(scope, receive, naming)
 
-    async def _elsewhere(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _elsewhere(self, scope: Scope, receive: Receive, naming: _Naming) -> None:
         """Answer what is not a call; a body that comes with it is read and dropped.
 
         Otherwise it would depend on its packets whether the connection can be used again.
         """
-        body = Body(receive, scope["headers_once"])
-        await self._rest(scope, receive, send)
+        body, began, path = Body(receive, scope["headers_once"]), time.perf_counter(), scope["path"]
+        try:
+            await self._rest(scope, receive, naming)
+        finally:
+            if path not in UNLOGGED:
+                taken = time.perf_counter() - began
+                self._log(scope, LOGGED.get(path, "unknown"), naming.status, taken)
         if not body.ended:
             await body.drop()
 
-    def _request_id(self, told: bytes) -> bytes:
+    def _log(self, scope: Scope, call: str, status: int, seconds: float) -> None:
+        if self.service.settings.log == "json":
+            log_request(scope, call, scope.get("caller"), status, seconds)
+
+    def _request_id(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         """Return the caller's id of a request, if it is an id, or a new one."""
+        told = dict(headers).get(b"x-request-id")
         if told and _ID.fullmatch(told):
             return told
         self._count += 1
@@ -349,6 +390,23 @@ class Door:
         above, _, id = above.rpartition("/")
         scope["path_params"] = {"id": id}
         return self._endpoints.get((method, f"{above}/{{id}}/{last}")) if id else None
+
+
+class _Naming:
+    """Sends the answer to a request with the request's id in a header; knows its status then."""
+
+    __slots__ = ("_id", "_send", "status")
+
+    def __init__(self, send: Send, id: bytes) -> None:
+        self._send, self._id, self.status = send, id, 0
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        """Send a part of the answer."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message["headers"], (b"x-request-id", self._id)]
+            message = {**message, "headers": headers}
+        return self._send(message)
 
 
 def headers_once(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
@@ -480,16 +538,14 @@ def _ready(service: Service) -> Handler:
 def _metrics(service: Service) -> Handler:
     async def metrics(request: Request) -> Response | Answer:
         try:
-            caller = service.caller(request.scope["headers_once"])
+            caller = _caller(service, request)
         except Refusal as refusal:
             return _stranger(service, request, refusal)
         wants_open = "application/openmetrics-text" in request.headers.get("accept", "")
         text = exposition(
-            service.watched(caller),
-            service.edges(caller),
-            service.refusals.strangers,
-            open_metrics=wants_open,
-        )
+            service.watched(caller), service.edges(caller), service.refusals.strangers,
+            service.expiring(caller), open_metrics=wants_open,
+        )  # fmt: skip
         return Response(text, headers={**NOSNIFF, "Content-Type": OPEN if wants_open else PLAIN})
 
     return metrics
@@ -498,7 +554,7 @@ def _metrics(service: Service) -> Handler:
 def _tenants(service: Service) -> Handler:
     async def tenants(request: Request) -> Answer:
         try:
-            caller = service.caller(request.scope["headers_once"])
+            caller = _caller(service, request)
         except Refusal as refusal:
             return _stranger(service, request, refusal)
         found = [_health_of(one.tenant) for one in service.watched(caller)]
@@ -510,7 +566,7 @@ def _tenants(service: Service) -> Handler:
 def _cluster(service: Service) -> Handler:
     async def cluster(request: Request) -> Answer:
         try:
-            caller = service.caller(request.scope["headers_once"])
+            caller = _caller(service, request)
             if service.keeper is None:
                 raise Refusal(404, "unknown", "this service is no cluster; see the setting store")
         except Refusal as refusal:
@@ -533,6 +589,13 @@ def _health_of(tenant: Tenant) -> schema.TenantHealth:
         tenant.rebuilding,
         tenant.state.total.seq,
     )
+
+
+def _caller(service: Service, request: Request) -> Caller:
+    """Return who asks, also for the log; or refuse them."""
+    caller = service.caller(request.scope["headers_once"])
+    request.scope["caller"] = caller
+    return caller
 
 
 def _stranger(service: Service, request: Request, refusal: Refusal) -> Answer:

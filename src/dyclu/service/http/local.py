@@ -14,6 +14,7 @@ from typing import Any
 import uvloop
 
 from dyclu.service.http.app import Service, create_app
+from dyclu.service.http.edge.listener import Listener
 from dyclu.service.http.serve import run
 from dyclu.service.settings import Settings, settings
 
@@ -54,8 +55,8 @@ def in_thread(given: Settings) -> Iterator[tuple[str, Service]]:
     app, stop = create_app(given), asyncio.Event()
     started: Future[tuple[str, asyncio.AbstractEventLoop]] = Future()
 
-    def listens(url: str) -> None:
-        started.set_result((url, asyncio.get_running_loop()))
+    def listens(listener: Listener) -> None:
+        started.set_result((listener.url, asyncio.get_running_loop()))
 
     def serve() -> None:
         try:

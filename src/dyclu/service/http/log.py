@@ -56,7 +56,7 @@ def set_up(log: LogFormat) -> None:
 def log_request(
     scope: Mapping[str, Any], call: str, caller: Caller | None, status: int, seconds: float
 ) -> None:
-    """Log one request: its id, who sent it, and what came of it."""
+    """Log one request: its id, who sent it, and what came of it (status 0: no answer)."""
     fields = {
         "request_id": scope["request_id"].decode(),
         "tenant": None if caller is None else caller.tenant,

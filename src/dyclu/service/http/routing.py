@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from msgspec import UNSET
 from starlette.datastructures import QueryParams
 
 from dyclu.client.owners import OWNER
+from dyclu.errors import OptionError
 from dyclu.service import schema
 from dyclu.service.cluster.keeper import Keeper, not_here
 from dyclu.service.cluster.places import partition_of, told_by
@@ -31,7 +33,7 @@ from dyclu.service.http.views.metrics import Requests
 from dyclu.service.http.views.whole import WHOLE, Share
 from dyclu.service.http.views.window import Window
 from dyclu.service.refusal import Refusal, over_limit
-from dyclu.service.settings import TenantSettings
+from dyclu.service.settings import Settings, TenantSettings
 from dyclu.service.tenant.tenant import Tenant
 
 KEY, PARTITION = "x-dyclu-cluster", "x-dyclu-partition"
@@ -74,10 +76,15 @@ class Routed:
 class Router:
     """Answers requests of all tenants of a cluster."""
 
-    def __init__(self, keeper: Keeper, requests: Mapping[str, Requests]) -> None:
+    def __init__(
+        self, keeper: Keeper, requests: Mapping[str, Requests], *, trust: ssl.SSLContext | bool
+    ) -> None:
         self._keeper, self._requests = keeper, requests
         self._http = httpx.AsyncClient(
-            timeout=TIMEOUT, limits=httpx.Limits(max_connections=200), trust_env=False
+            verify=trust,
+            timeout=TIMEOUT,
+            limits=httpx.Limits(max_connections=200),
+            trust_env=False,
         )
         self._windows: dict[Tenant, Window] = {}
 
@@ -335,6 +342,19 @@ class Router:
             results: list[Any] = told["results"]
             return results
         return [{"status": "refused", "http": answer.status, "error": told["error"]}] * count
+
+
+def trusted(settings: Settings) -> ssl.SSLContext | bool:
+    """Return which certificates are trusted: of authorities in `tls_ca`, or of public ones."""
+    if settings.tls_ca is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=settings.tls_ca)
+    except OSError as error:  # ssl.SSLError is one, too
+        raise OptionError(
+            f"tls_ca {settings.tls_ca} cannot be used ({error.strerror or error}); name a file "
+            "with certificates of authorities in PEM format"
+        ) from None
 
 
 def _check_id(request: Any, count: int) -> None:

@@ -16,7 +16,7 @@ import uvloop
 
 from dyclu.errors import DycluError
 from dyclu.service.http.app import Door, Service, create_app
-from dyclu.service.http.edge.server import listening
+from dyclu.service.http.edge.listener import Listener, listening
 from dyclu.service.http.log import set_up
 from dyclu.service.settings import Settings, is_loopback
 
@@ -35,7 +35,7 @@ LOG = logging.getLogger("dyclu.service")
 def serve(settings: Settings, *, say: Callable[[str], None], again: Callable[[], Settings]) -> None:
     """Serve until SIGTERM or Ctrl-C; then finish what is under way, and take a snapshot.
 
-    On SIGHUP the settings are read `again`.
+    On SIGHUP the settings are read `again`, and so are certificate and key.
     """
     set_up(settings.log)
     keep_private(Path(settings.data))
@@ -43,17 +43,32 @@ def serve(settings: Settings, *, say: Callable[[str], None], again: Callable[[],
     app.service.on_ready = _settle
     make_room(settings)
     warn_if_in_the_clear(settings)
-    uvloop.run(_until_told(app, settings, say, again))
+    try:
+        uvloop.run(_until_told(app, settings, say, again))
+    finally:
+        # The interpreter's last collection frees msgspec's types in an order in which that may
+        # crash (github.com/msgspec/msgspec/issues/717): status -11 instead of 0. A service that was
+        # ready has frozen them.
+        gc.freeze()
 
 
 async def _until_told(
     app: Door, settings: Settings, say: Callable[[str], None], again: Callable[[], Settings]
 ) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def listens(listener: Listener) -> None:
+        loop.add_signal_handler(signal.SIGHUP, reload_all, listener)
+        say(f"listening on {listener.url}")
+
+    def reload_all(listener: Listener) -> None:
+        reload(app.service, again)
+        listener.renew()
+
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload, app.service, again)
-    await run(app, settings, ready=lambda url: say(f"listening on {url}"), stop=stop)
+    await run(app, settings, ready=listens, stop=stop)
 
 
 def reload(service: Service, again: Callable[[], Settings]) -> None:
@@ -67,14 +82,14 @@ def reload(service: Service, again: Callable[[], Settings]) -> None:
 
 
 async def run(
-    app: Door, settings: Settings, *, ready: Callable[[str], None], stop: asyncio.Event
+    app: Door, settings: Settings, *, ready: Callable[[Listener], None], stop: asyncio.Event
 ) -> None:
     """Serve until `stop` is set; then let requests under way finish, and close the journals."""
     await app.service.start()
     try:
-        async with listening(app, settings, ended=stop.set) as url:
-            await app.service.listens(url)
-            ready(url)
+        async with listening(app, settings, ended=stop.set) as listener:
+            await app.service.listens(listener.url)
+            ready(listener)
             await stop.wait()
     finally:
         await app.service.stop()

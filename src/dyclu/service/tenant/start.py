@@ -95,7 +95,8 @@ class Start:
         files.snapshots.discard_ahead(files.reader.last())
         self._said = self._kept = time.monotonic()
         built = recover(files.reader, files.snapshots, progress=self._go_on)
-        LOG.info("tenant %s is at line %d", files.name, built.state.total.seq)
+        line = built.state.total.seq
+        LOG.info("tenant %s is at line %d: %d replayed", files.name, line, self.progress.done)
         return built
 
     def _finish_erasures(self) -> None:

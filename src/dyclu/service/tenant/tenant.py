@@ -64,7 +64,8 @@ class Tenant:
     clock : callable
         Gives the time that lines get.
     stopped : str or None
-        Why this tenant does not serve at all, such as a damaged journal.
+        Why this tenant does not serve at all, such as a damaged journal. If that happened while it
+        served, its state in memory may be wrong, so nothing of it is answered or saved.
     sharing : Sharing or None
         What learns from other shards of the same tenant; None without a cluster, or while starting.
     """
@@ -82,12 +83,14 @@ class Tenant:
         shard: Shard | None = None,
         beside: asyncio.Semaphore | None = None,
         saves_here: bool = False,
+        broken: Callable[[], None] = lambda: None,
     ) -> None:
         self.name, self.rules, self.folder = name, rules, folder
         self._opens, self._new_id = opens, new_id
         self.clock, self._steady = clock, steady
         self.stopped: str | None = None
         self._shard, self._beside, self._saves_here = shard, beside, saves_here
+        self._broken = broken
         self.sharing: Sharing | None = None
         self._opened = self._computed = self._serves = False
         self._starting: asyncio.Task[None] | None = None
@@ -141,6 +144,13 @@ class Tenant:
         self.stopped = f"tenant {self.name} is stopped: {error}"
         LOG.error("%s", self.stopped, exc_info=not isinstance(error, DycluError))
 
+    def _break(self) -> None:
+        """Stop serving, since the state in memory no longer follows from the journal."""
+        self.fail(DycluError(self.committer.trouble or ""))
+        for task in self._tasks:
+            task.cancel()
+        self._broken()
+
     async def start(self, *, snapshot_every: float) -> None:
         """Compute the state; start writing, expiring decisions, and taking snapshots."""
         if not self._computed:
@@ -167,6 +177,7 @@ class Tenant:
             max_queue=self.rules.limits.max_queue,
             served=json.dumps(asdict(files.spec)),
             healed=lambda: self.erasures.resume(),
+            broken=self._break,
         )
         self.erasures = Erasures(files, engine, self.committer)
         self.rebuild = Rebuild(files, engine, self.committer, self.erasures, built=self._recovered)
@@ -192,20 +203,25 @@ class Tenant:
         self._start.stop.set()
         if self._starting is not None:
             await self._starting
-        if self.serving:
+        if self._serves:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, *self.erasures.running, return_exceptions=True)
             await self.committer.stop()
-            # A disk that takes nothing must not prevent the rest.
-            with suppress(sqlite3.Error, OSError):
-                for write in self.files.cleaning():
-                    write()
-                self.files.sweep()
-            self.save()
-            with suppress(OSError):
-                await asyncio.to_thread(self._share)
+        if self.serving:
+            await self._tidy_up()
         self.files.close()
+
+    async def _tidy_up(self) -> None:
+        """Finish cleaning, and take a last snapshot."""
+        # A disk that takes nothing must not prevent the rest.
+        with suppress(sqlite3.Error, OSError):
+            for write in self.files.cleaning():
+                write()
+            self.files.sweep()
+        self.save()
+        with suppress(OSError):
+            await asyncio.to_thread(self._share)
 
     def _share(self) -> None:
         for write in self.files.sharing():

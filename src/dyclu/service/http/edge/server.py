@@ -1,4 +1,4 @@
-"""`listening`: the HTTP server (granian) in front of an ASGI application.
+"""`made`: the HTTP server (granian) in front of an ASGI application.
 
 granian parses HTTP, and speaks TLS, in a thread of its own; the application runs in our event loop.
 Here are only its settings, and the two things about sockets that it does not set itself.
@@ -6,11 +6,10 @@ Here are only its settings, and the two things about sockets that it does not se
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,6 @@ from granian.server.embed import Server
 
 from dyclu.errors import DycluError, OptionError
 from dyclu.service.settings import Settings
-
-GRACE = 10.0
-"""Seconds that requests under way are given when the service is told to stop."""
 
 BACKLOG = 1024
 """Connections that wait in the system's queue while `max_connections` are open."""
@@ -41,32 +37,8 @@ _LOGGING = {
 }
 
 
-@asynccontextmanager
-async def listening(
-    app: Any, settings: Settings, *, ended: Callable[[], None] = lambda: None
-) -> AsyncIterator[str]:
-    """Serve the application, and give its address; at the end, let requests under way finish.
-
-    `ended` is called if the server stops by itself; then an error is raised at the end.
-    """
-    with reserved(settings.host, settings.port) as place:
-        host, port = place.getsockname()[:2]
-        server = _server(app, settings, host, port)
-        serving = asyncio.create_task(server.serve())
-        try:
-            await _answering(serving, host, port)
-            _drop_unread(port, settings.answer_timeout)
-            serving.add_done_callback(lambda _: ended())
-            yield _address(settings, host, port)
-            if serving.done():
-                raise ServerEnded("the HTTP server ended by itself; start the service again")
-        finally:
-            server.stop()  # type: ignore[no-untyped-call]
-            await asyncio.wait([serving], timeout=GRACE)
-            serving.cancel()
-
-
-def _server(app: Any, settings: Settings, host: str, port: int) -> Server:
+def made(app: Any, settings: Settings, host: str, port: int) -> Server:
+    """Return the server of an application on this address; it reads its certificate now."""
     cert, key = settings.tls_cert, settings.tls_key
     try:
         return Server(
@@ -118,19 +90,7 @@ def reserved(host: str, port: int) -> socket.socket:
     return place
 
 
-async def _answering(serving: asyncio.Task[None], host: str, port: int) -> None:
-    """Wait until connections are accepted."""
-    while not serving.done():
-        with suppress(OSError):
-            _, writer = await asyncio.open_connection(host, port)
-            writer.close()
-            return
-        await asyncio.sleep(0.01)
-    await serving
-    raise OptionError(f"the HTTP server did not start on {host} port {port}; see the log")
-
-
-def _drop_unread(port: int, seconds: float) -> None:
+def drop_unread(port: int, seconds: float) -> None:
     """Disconnect clients that read nothing of an answer for so long.
 
     The system does this (TCP_USER_TIMEOUT). Accepted connections inherit it from the socket that
@@ -155,8 +115,3 @@ def _own_sockets() -> Iterator[socket.socket]:
                     yield one
                 else:
                     one.close()
-
-
-def _address(settings: Settings, host: str, port: int) -> str:
-    scheme = "https" if settings.tls_cert else "http"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

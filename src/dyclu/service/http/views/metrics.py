@@ -17,6 +17,7 @@ from dyclu import __version__
 from dyclu.errors import FileError
 from dyclu.service.disk.snapshots import JOURNAL, SNAPSHOTS
 from dyclu.service.http.edge.budgets import Budget
+from dyclu.service.http.keys import Caller
 from dyclu.service.tenant.tenant import Tenant
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
@@ -34,7 +35,8 @@ Labels = Mapping[str, str]
 class Family:
     r"""One metric: what it means, and its values by labels.
 
-    Nothing in a label needs escaping: names of tenants, calls and codes have no quotation marks.
+    Nothing in a label needs escaping: names of tenants, keys, calls and codes have no quotation
+    marks.
 
     Examples
     --------
@@ -234,12 +236,18 @@ def exposition(
     watched: Iterable[Watched],
     edges: Mapping[str, Edge],
     refusals: Mapping[tuple[int, str], int],
+    keys: Iterable[tuple[Caller, float]],
     *,
     open_metrics: bool,
 ) -> str:
     """Return all metrics of these tenants, their requests, and the process, as text."""
-    tenants, edge = _of_tenants(list(watched)), _of_edges(edges)
-    families = [*tenants, *edge, _of_refusals(refusals), *_of_process()]
+    families = [
+        *_of_tenants(list(watched)),
+        *_of_edges(edges),
+        _of_refusals(refusals),
+        _of_keys(keys),
+        *_of_process(),
+    ]
     lines = [line for one in families for line in one.lines(open_metrics=open_metrics)]
     return "\n".join([*lines, *(["# EOF"] if open_metrics else []), ""])
 
@@ -282,6 +290,20 @@ def _of_refusals(refusals: Mapping[tuple[int, str], int]) -> Family:
     family = Family("dyclu_strangers_refused_total", "counter", help)
     for (status, code), count in sorted(refusals.items()):
         family.add(count, {"status": str(status), "code": code})
+    return family
+
+
+def _of_keys(keys: Iterable[tuple[Caller, float]]) -> Family:
+    help = "Time until a key expires, from 14 days before; 0 if it has expired."
+    family = Family("dyclu_key_seconds_left", "gauge", help)
+    first: dict[tuple[str | None, str, str], float] = {}
+    for key, left in keys:
+        # A key and its replacement may have the same name.
+        known = (key.tenant, key.role, key.key)
+        first[known] = min(left, first.get(known, left))
+    for (tenant, role, name), left in first.items():
+        of = {} if tenant is None else {"tenant": tenant}
+        family.add(round(left), {**of, "role": role, "key": name})
     return family
 
 
