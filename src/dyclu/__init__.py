@@ -57,7 +57,9 @@ _LATER = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
-        raise AttributeError(f"module 'dyclu' has no attribute {name!r}")
+        from dyclu.errors import meant
+
+        raise AttributeError(f"module 'dyclu' has no attribute {name!r}{meant(name, __all__)}")
     from importlib import import_module
 
     module = import_module(_LATER[name])

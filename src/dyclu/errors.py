@@ -22,7 +22,8 @@ Every message says what dyclu got, what it expected and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -44,6 +45,17 @@ class KindError(DycluError, TypeError):
 
 class OptionError(DycluError, ValueError):
     """An option outside its range, or an unknown name."""
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean …?" if a known name is much like the one given, else nothing.
+
+    >>> meant("linUBC", ["linucb", "atlas"]), meant("forest", ["linucb", "atlas"])
+    ("; did you mean 'linucb'?", '')
+    """
+    names = {one.lower(): one for one in known}
+    close = get_close_matches(name.lower(), names, n=1)
+    return f"; did you mean {names[close[0]]!r}?" if close else ""
 
 
 class FileError(DycluError, ValueError):

@@ -307,7 +307,8 @@ def _first_unusable(floats: FloatArray, largest: float) -> float:
 
 def _wrong_features(array: FloatArray, dim: int, name: str) -> ShapeError:
     features = array.shape[-1]
+    cure = f"or cut the {name}" if features > dim else f"or give all {dim}"
     return ShapeError(
         f"{name}: got {features} features, this policy was built for {dim}; "
-        f"pass dim={features} or cut the {name}"
+        f"pass dim={features} {cure}"
     )

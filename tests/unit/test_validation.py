@@ -17,7 +17,8 @@ ARMS = np.eye(3)
 @pytest.mark.parametrize(
     ("arms", "error", "message"),
     [
-        (np.eye(4), ShapeError, "arms: got 4 features, this policy was built for 3; pass dim=4"),
+        (np.eye(4), ShapeError, "got 4 features, this policy was built for 3; pass dim=4 or cut"),
+        (np.eye(2), ShapeError, "got 2 features, this policy was built for 3; pass dim=2 or give"),
         (np.ones(3), ShapeError, "arms have shape (3,), expected (number of arms, 3)"),
         (np.ones((0, 3)), ShapeError, "arms are empty"),
         ([], ShapeError, "arms have shape (0,)"),

@@ -11,7 +11,7 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-from dyclu.errors import ForeignFile, OptionError
+from dyclu.errors import ForeignFile, OptionError, meant
 from dyclu.policies.adts import AdTS
 from dyclu.policies.atlas.policy import Atlas
 from dyclu.policies.club import Club
@@ -87,7 +87,10 @@ def make(name: str, dim: int, **options: Any) -> Policy:
     LinUCB(dim=3, noise=None, ridge=0.1, delta=0.1, alpha=0.3, shared=False)
     """
     if name not in _MAKERS:
-        raise OptionError(f"no policy is called {name!r}; choose one of {', '.join(names())}")
+        raise OptionError(
+            f"no policy is called {name!r}; choose one of {', '.join(names())}"
+            f"{meant(name, names())}"
+        )
     return _MAKERS[name](dim, **options)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from dyclu.errors import OptionError
+from dyclu.errors import OptionError, meant
 from dyclu.policy import Policy
 from dyclu.storage import Saved
 
@@ -49,7 +49,7 @@ def own_class(spec: str, *, known: Sequence[str]) -> Callable[..., Any]:
     if not (module and name):
         raise OptionError(
             f"no policy is called {spec!r}; choose one of {', '.join(known)}, "
-            'or name your own as "module:Class"'
+            f'or name your own as "module:Class"{meant(spec, known)}'
         )
     try:
         found = getattr(importlib.import_module(module), name, None)

@@ -118,12 +118,13 @@ def test_every_metric_named_in_the_docs_exists(tmp_path: Path) -> None:
 
 
 def test_the_python_client_of_the_docs_decides_and_rewards(tmp_path: Path) -> None:
-    (code,) = blocks(SERVICE, "python")
+    names: dict[str, Any] = {}
     with running(told(tmp_path)) as service:
-        here = code.replace("http://127.0.0.1:8321", service.url)
-        assert here != code
-        exec(here, {})
-        assert service.http.get("/v1/policy").json()["rewards"] == 1
+        for code, rewards in zip(blocks(SERVICE, "python"), (1, 3), strict=True):
+            here = code.replace("http://127.0.0.1:8321", service.url)
+            assert here != code
+            exec(here, names)
+            assert service.http.get("/v1/policy").json()["rewards"] == rewards
 
 
 def test_the_bodies_shown_in_the_docs_are_taken_and_given(tmp_path: Path) -> None:

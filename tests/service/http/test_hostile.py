@@ -118,6 +118,18 @@ def test_invalid_decision_requests_are_refused(service: Running, body: str, fiel
     assert problem["message"]
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (features("NaN"), "JSON has no NaN and no Infinity"),
+        (user('"Ana Müller"'), "Expected an id of 1 to 128 letters"),
+    ],
+)
+def test_a_refusal_says_what_is_expected(service: Running, body: str, said: str) -> None:
+    answer = post(service, "/v1/decisions", body.encode())
+    assert said in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize(("body", "field"), DECISIONS.values(), ids=DECISIONS.keys())
 def test_an_invalid_decision_in_a_batch_is_refused(service: Running, body: str, field: str) -> None:
     """An item beyond a limit is refused separately; other faults refuse the whole batch."""

@@ -161,6 +161,7 @@ def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path)
         ({"epsilon": 1.5}, "epsilon"),
         ({"mode": "offline"}, "mode"),
         ({"policy": "magic"}, "no policy is called 'magic'"),
+        ({"policy": "linUBC"}, "did you mean 'linucb'?"),
         ({"options": "alpha=-1"}, "alpha"),
         ({"options": "colour=1"}, "colour"),
         ({"options": "alpha"}, "name=value"),

@@ -496,7 +496,7 @@ function showMap(map, policy) {
   svg.replaceChildren();
   $("map-note").textContent = models.length === 0
     ? (policy.rewards === 0 ? "Nothing has been learnt yet."
-      : view.segment === "model" ? "There is no model yet." : "This policy keeps no groups of users.")
+      : view.segment === "model" ? "There is no model yet: one begins when several rewards of a user, or of users who are alike, are known." : "This policy keeps no groups of users.")
     : many(map.total, "model") +
       `${map.users_elsewhere ? `, and ${many(map.users_elsewhere, "user")} on none of those shown for certain` : ""}. Labels are ids; larger circles have more users, certain or likely; similar models are close together.`;
   if (models.length === 0) return;

@@ -132,7 +132,8 @@ def _id(arm: Row, place: int) -> str:
     try:
         return msgspec.convert(arm.get(ID), Id)
     except msgspec.ValidationError as error:
-        raise Refusal(422, "invalid", str(error), field=f"arms[{place}].{ID}") from None
+        said = str(invalid(str(error)))
+        raise Refusal(422, "invalid", said, field=f"arms[{place}].{ID}") from None
 
 
 # --- observations -------------------------------------------------------------------------------

@@ -69,6 +69,7 @@ async def _until_told(
         loop.add_signal_handler(name, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload, app.service, again)
     await run(app, settings, ready=listens, stop=stop)
+    LOG.info("stopped; what was acknowledged is on disk")
 
 
 def reload(service: Service, again: Callable[[], Settings]) -> None:

@@ -27,6 +27,9 @@ SAVE_EVERY = 30.0
 SAY_EVERY = 5.0
 """Seconds after which the log says how far the replay is."""
 
+MOMENT = 2.0
+"""Seconds after which the log says what takes so long."""
+
 WORTH_A_PREVIEW = 20_000
 """Lines to be replayed from which on an earlier state is read, to be shown meanwhile."""
 
@@ -88,7 +91,8 @@ class Start:
 
     def _run(self) -> Built:
         files = self._files
-        warm_up(files.spec)
+        with _told_if_slow("the loops of the policy are being compiled, once per installation"):
+            warm_up(files.spec)
         files.sweep()
         self._finish_erasures()
         files.snapshots.discard(files.reader)
@@ -96,7 +100,10 @@ class Start:
         self._said = self._kept = time.monotonic()
         built = recover(files.reader, files.snapshots, progress=self._go_on)
         line = built.state.total.seq
-        LOG.info("tenant %s is at line %d: %d replayed", files.name, line, self.progress.done)
+        LOG.info(
+            "tenant %s is at line %d: %d replayed, the others are in a snapshot or base",
+            files.name, line, self.progress.done,
+        )  # fmt: skip
         return built
 
     def _finish_erasures(self) -> None:
@@ -145,6 +152,18 @@ class Start:
                 self._files.name, self.progress.done, self.progress.total,
                 self.progress.seconds_left or 0,
             )  # fmt: skip
+
+
+@contextmanager
+def _told_if_slow(what: str) -> Iterator[None]:
+    """Log what is being done if it takes more than a moment."""
+    timer = threading.Timer(MOMENT, LOG.info, (what,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

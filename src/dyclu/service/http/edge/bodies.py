@@ -26,6 +26,11 @@ LINGER = 2.0
 T = TypeVar("T")
 
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`\Z", re.DOTALL)
+_NO_NUMBER = re.compile(rb"\b(NaN|Infinity)\b")
+_ID_EXPECTED = "Expected `str` matching regex"
+ID_MEANING = "an id of 1 to 128 letters from a to z, digits or _.:@+=~-; hash names of people"
+"""What the pattern of ids means; the first one is a letter, a digit or an underscore."""
+
 _UNKNOWN = re.compile(r"(?:unknown|required) field `([^`]*)`")
 
 
@@ -180,8 +185,12 @@ class Reader:
         except msgspec.ValidationError as error:
             raise invalid(str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            cure = "; JSON has no NaN and no Infinity: leave the arm out, or give a number"
             raise Refusal(
-                400, "malformed", f"the body is not JSON: {error}", field="body"
+                400,
+                "malformed",
+                f"the body is not JSON: {error}{cure if _NO_NUMBER.search(body) else ''}",
+                field="body",
             ) from None
         # Each string has two quotation marks. Only values of columns can contain more of them.
         if body.count(b'"') != 2 * request.string_count():
@@ -194,6 +203,8 @@ def invalid(message: str) -> Refusal:
     place = _PLACE.search(message)
     path = place[1] if place else ""
     said = message[: place.start()] if place else message
+    if said.startswith(_ID_EXPECTED):
+        said = f"Expected {ID_MEANING}"
     if named := _UNKNOWN.search(said):
         path = f"{path}.{named[1]}" if path else named[1]
     return Refusal(422, "invalid", said, field=path or "body")
