@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -167,6 +168,26 @@ def test_a_stop_does_not_wait_for_readers_and_the_next_start_cleans_up(
         assert holding(tmp_path, b"anastasia")
     again.tidy()
     assert not holding(tmp_path, b"anastasia")
+
+
+def test_the_log_stays_small_while_many_lines_are_deleted(tmp_path: Path) -> None:
+    """Users in any order, so that every slice of lines touches all of an index."""
+    rng = np.random.default_rng(0)
+    with closing(SqliteJournal.open(tmp_path / "journal.db", dim=10)) as journal:
+        for first in range(1, 20_001, 1000):
+            users = rng.integers(3000, size=1000)
+            lines = [
+                event(first + i, *rng.normal(size=10).tolist(), user=f"u{u}")
+                for i, u in enumerate(users)
+            ]
+            journal.append([encode(line) for line in lines])
+        journal.owes = True
+        journal.tidy()
+        longest = 0
+        for first in range(1, 20_001, 250):
+            journal.drop_lines(range(first, first + 250))
+            longest = max(longest, (tmp_path / "journal.db-wal").stat().st_size)
+    assert longest < 10e6
 
 
 def test_a_closed_journal_is_one_file(tmp_path: Path) -> None:

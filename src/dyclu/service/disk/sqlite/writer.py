@@ -41,6 +41,10 @@ INSERT OR IGNORE INTO journal SELECT
 FROM json_each(?)
 """
 
+DROPPED_UNTIL_TIDY = 2000
+"""Deleted lines after which the write-ahead log is moved into the database. Each touches pages of
+several indexes: a million lines would make a log of some gigabytes."""
+
 PARTS_UNTIL_TIDY = 16
 """Parts of a base after which the write-ahead log is moved into the database."""
 
@@ -88,6 +92,7 @@ class SqliteJournal(Journal):
         self.path, self._durable = path, durable
         self._writer = connect(path, durable=durable)
         self._file: int | None = None
+        self._dropped = 0
 
     @classmethod
     def open(
@@ -306,6 +311,10 @@ class SqliteJournal(Journal):
             "DELETE FROM journal WHERE seq IN (SELECT value FROM json_each(?))",
             (json.dumps(list(seqs)),),
         )
+        self._dropped += len(seqs)
+        if self._dropped >= DROPPED_UNTIL_TIDY:
+            self._dropped = 0
+            self.tidy()
 
     def _transaction(self) -> Transaction:
         return Transaction(self._writer)
