@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from dyclu.service.disk.sqlite.writer import SqliteJournal
+from dyclu.service.engine.state import State
 from tests.service.bench import Bench
 from tests.service.running import ARMS, process, running, told, wait_until
 from tests.service.test_starting import two_tenants
@@ -327,6 +328,45 @@ def test_a_line_that_cannot_be_applied_stops_its_tenant_and_no_other(
         again = made.http.post("/v1/decisions", json=ask, **of("bad"))
         assert (again.status_code, again.json()["decision_id"]) == (200, "d1")
         assert made.http.get("/v1/policy", **of("bad")).json()["decisions"] == 1
+
+
+def test_a_line_that_no_start_can_take_in_names_nobody_to_strangers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Callers without a key read why a tenant is stopped; the log has all of it."""
+
+    def fails(_: State, line: Any) -> None:
+        raise KeyError(line.user)
+
+    with running(told(tmp_path)) as made:
+        monkeypatch.setattr(made.service, "die", lambda: None)
+        monkeypatch.setattr(State, "apply", fails)
+        assert made.decide("secret-ana").status_code == 503
+    caplog.clear()
+    with running(told(tmp_path)) as made:
+        ready = made.http.get("/readyz")
+        assert ready.status_code == 503
+        assert ready.json()["reason"] == "tenant default is stopped: KeyError, see the log"
+        assert "secret-ana" not in made.decide("bea").text
+    assert "KeyError: 'secret-ana'" in caplog.text
+
+
+def test_a_journal_with_text_that_cannot_be_read_names_nobody_to_strangers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQLite quotes the text that it cannot decode."""
+    with running(told(tmp_path)) as made:
+        made.decide("secret-ana")
+    for snapshot in (tmp_path / "default/snapshots").iterdir():
+        snapshot.unlink()
+    with sqlite3.connect(tmp_path / "default/journal.db") as journal:
+        journal.execute("UPDATE journal SET user = CAST(user || x'ff' AS TEXT)")
+    journal.close()
+    with running(told(tmp_path)) as made:
+        reason = made.http.get("/readyz").json()["reason"]
+        assert "journal.db cannot be read or written (OperationalError)" in reason
+        assert "secret-ana" not in reason
+    assert "secret-ana" in caplog.text
 
 
 def test_requests_that_wait_behind_a_line_that_cannot_be_applied_are_refused(
