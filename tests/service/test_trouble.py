@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from dyclu.errors import FileError
 from dyclu.service.disk.sqlite.writer import SqliteJournal
 from dyclu.service.engine.state import State
 from tests.service.bench import Bench
@@ -204,6 +205,55 @@ def test_an_erasure_is_completed_if_its_commit_reported_an_error(
         assert made.http.get("/v1/users/bea").json()["rewards"] == 1
         assert not list((tmp_path / "default/snapshots").iterdir())
         assert made.http.delete("/v1/users/ana").status_code == 404
+
+
+@pytest.mark.parametrize("reads", ["being_erased", "free_of_erased"])
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("disk I/O error"), OSError("away"), FileError("no journal")]
+)
+def test_a_disk_that_fails_once_more_while_it_heals_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, reads: str
+) -> None:
+    """Lines that were found on the disk are applied once, and the erasure is completed."""
+    found: list[int] = []
+    with running(told(tmp_path)) as made:
+        monkeypatch.setattr(made.service, "die", lambda: None)
+        for user in ("ana", "bea"):
+            made.reward(made.decide(user, decision_id=user).json()["decision_id"], 1.0)
+        tenant = made.service.tenants["default"]
+        tenant.save()
+        erase, resume, take_in = (
+            tenant.files.journal.erase, tenant.erasures.resume, tenant.engine.found_on_disk,
+        )  # fmt: skip
+
+        def lies(*told: Any, **more: Any) -> None:
+            erase(*told, **more)
+            raise sqlite3.OperationalError("disk I/O error")
+
+        def fails(*_: Any) -> Any:
+            raise error
+
+        def resumes() -> None:
+            # Once, in the middle of it.
+            monkeypatch.setattr(tenant.erasures, "resume", resume)
+            with monkeypatch.context() as now:
+                now.setattr(tenant.files.reader, reads, fails)
+                resume()
+
+        def counts(lines: Any) -> None:
+            found.extend(line.seq for line in lines)
+            take_in(lines)
+
+        monkeypatch.setattr(tenant.files.journal, "erase", lies)
+        monkeypatch.setattr(tenant.erasures, "resume", resumes)
+        monkeypatch.setattr(tenant.engine, "found_on_disk", counts)
+        assert made.http.delete("/v1/users/ana").status_code == 503
+        wait_until(lambda: made.http.get("/readyz").status_code == 200, seconds=10)
+        wait_until(lambda: made.http.get("/v1/users/ana").status_code == 404, seconds=10)
+        assert made.http.get("/v1/users/bea").json()["rewards"] == 1
+        assert tenant.stopped is None
+        assert found == [5]
+        wait_until(lambda: not list((tmp_path / "default/snapshots").iterdir()), seconds=10)
 
 
 def test_a_stop_writes_everything_and_takes_a_snapshot(tmp_path: Path) -> None:
