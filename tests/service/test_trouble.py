@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +17,9 @@ import pytest
 from dyclu.errors import FileError
 from dyclu.service.disk.sqlite.writer import SqliteJournal
 from dyclu.service.engine.state import State
+from dyclu.service.tenant.tenant import Tenant
 from tests.service.bench import Bench
-from tests.service.running import ARMS, process, running, told, wait_until
+from tests.service.running import ARMS, PATIENCE, process, running, told, wait_until
 from tests.service.test_starting import two_tenants
 
 
@@ -378,6 +381,38 @@ def test_a_line_that_cannot_be_applied_stops_its_tenant_and_no_other(
         again = made.http.post("/v1/decisions", json=ask, **of("bad"))
         assert (again.status_code, again.json()["decision_id"]) == (200, "d1")
         assert made.http.get("/v1/policy", **of("bad")).json()["decisions"] == 1
+
+
+@pytest.mark.parametrize("breaks_one", [True, False])
+def test_a_start_that_fails_ends_a_service_only_if_its_other_tenant_broke(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks_one: bool
+) -> None:
+    """Tenants that no start can bring back must not make an endless loop of starts."""
+    ended, go, recover = list[bool](), threading.Event(), Tenant.recover
+
+    async def fails(self: Tenant) -> None:
+        if self.name == "good" and breaks_one:
+            await recover(self)
+            return
+        await asyncio.to_thread(go.wait, PATIENCE)
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Tenant, "recover", fails)
+    with running(two_tenants(tmp_path), ready=False) as made:
+        try:
+            monkeypatch.setattr(made.service, "die", lambda: ended.append(True))
+            good, bad = (made.service.tenants[name] for name in ("good", "bad"))
+            if breaks_one:
+                wait_until(lambda: good.serving)
+                monkeypatch.setattr(good.engine, "committed", breaks)
+                made.http.post("/v1/observations", json=ROWS, **of("good"))
+                assert good.stopped is not None
+                assert bad.starting
+        finally:
+            go.set()
+        wait_until(lambda: bad.stopped is not None and good.stopped is not None)
+        wait_until(lambda: made.service._settling.done())
+        assert ended == [True] * breaks_one
 
 
 def test_a_line_that_no_start_can_take_in_names_nobody_to_strangers(

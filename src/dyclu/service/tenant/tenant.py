@@ -255,6 +255,11 @@ class Tenant:
         return not self._serves and self.stopped is None
 
     @property
+    def broke(self) -> bool:
+        """Whether it was stopped while it served: a new start may bring it back."""
+        return self._serves and self.stopped is not None
+
+    @property
     def shows(self) -> bool:
         """Whether reads can be answered: it serves, or shows an earlier state while it starts."""
         if not self._opened:
