@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
+from dyclu.errors import FileError
 from dyclu.service.disk.sqlite.writer import SqliteJournal
+from dyclu.service.engine.state import State
+from dyclu.service.tenant.tenant import Tenant
 from tests.service.bench import Bench
-from tests.service.running import ARMS, process, running, told, wait_until
+from tests.service.running import ARMS, PATIENCE, process, running, told, wait_until
 from tests.service.test_starting import two_tenants
 
 
@@ -205,6 +210,55 @@ def test_an_erasure_is_completed_if_its_commit_reported_an_error(
         assert made.http.delete("/v1/users/ana").status_code == 404
 
 
+@pytest.mark.parametrize("reads", ["being_erased", "free_of_erased"])
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("disk I/O error"), OSError("away"), FileError("no journal")]
+)
+def test_a_disk_that_fails_once_more_while_it_heals_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, reads: str
+) -> None:
+    """Lines that were found on the disk are applied once, and the erasure is completed."""
+    found: list[int] = []
+    with running(told(tmp_path)) as made:
+        monkeypatch.setattr(made.service, "die", lambda: None)
+        for user in ("ana", "bea"):
+            made.reward(made.decide(user, decision_id=user).json()["decision_id"], 1.0)
+        tenant = made.service.tenants["default"]
+        tenant.save()
+        erase, resume, take_in = (
+            tenant.files.journal.erase, tenant.erasures.resume, tenant.engine.found_on_disk,
+        )  # fmt: skip
+
+        def lies(*told: Any, **more: Any) -> None:
+            erase(*told, **more)
+            raise sqlite3.OperationalError("disk I/O error")
+
+        def fails(*_: Any) -> Any:
+            raise error
+
+        def resumes() -> None:
+            # Once, in the middle of it.
+            monkeypatch.setattr(tenant.erasures, "resume", resume)
+            with monkeypatch.context() as now:
+                now.setattr(tenant.files.reader, reads, fails)
+                resume()
+
+        def counts(lines: Any) -> None:
+            found.extend(line.seq for line in lines)
+            take_in(lines)
+
+        monkeypatch.setattr(tenant.files.journal, "erase", lies)
+        monkeypatch.setattr(tenant.erasures, "resume", resumes)
+        monkeypatch.setattr(tenant.engine, "found_on_disk", counts)
+        assert made.http.delete("/v1/users/ana").status_code == 503
+        wait_until(lambda: made.http.get("/readyz").status_code == 200, seconds=10)
+        wait_until(lambda: made.http.get("/v1/users/ana").status_code == 404, seconds=10)
+        assert made.http.get("/v1/users/bea").json()["rewards"] == 1
+        assert tenant.stopped is None
+        assert found == [5]
+        wait_until(lambda: not list((tmp_path / "default/snapshots").iterdir()), seconds=10)
+
+
 def test_a_stop_writes_everything_and_takes_a_snapshot(tmp_path: Path) -> None:
     with process(tmp_path, "--dim=2") as (child, url), httpx.Client(base_url=url) as http:
         for i in range(5):
@@ -327,6 +381,77 @@ def test_a_line_that_cannot_be_applied_stops_its_tenant_and_no_other(
         again = made.http.post("/v1/decisions", json=ask, **of("bad"))
         assert (again.status_code, again.json()["decision_id"]) == (200, "d1")
         assert made.http.get("/v1/policy", **of("bad")).json()["decisions"] == 1
+
+
+@pytest.mark.parametrize("breaks_one", [True, False])
+def test_a_start_that_fails_ends_a_service_only_if_its_other_tenant_broke(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks_one: bool
+) -> None:
+    """Tenants that no start can bring back must not make an endless loop of starts."""
+    ended, go, recover = list[bool](), threading.Event(), Tenant.recover
+
+    async def fails(self: Tenant) -> None:
+        if self.name == "good" and breaks_one:
+            await recover(self)
+            return
+        await asyncio.to_thread(go.wait, PATIENCE)
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Tenant, "recover", fails)
+    with running(two_tenants(tmp_path), ready=False) as made:
+        try:
+            monkeypatch.setattr(made.service, "die", lambda: ended.append(True))
+            good, bad = (made.service.tenants[name] for name in ("good", "bad"))
+            if breaks_one:
+                wait_until(lambda: good.serving)
+                monkeypatch.setattr(good.engine, "committed", breaks)
+                made.http.post("/v1/observations", json=ROWS, **of("good"))
+                assert good.stopped is not None
+                assert bad.starting
+        finally:
+            go.set()
+        wait_until(lambda: bad.stopped is not None and good.stopped is not None)
+        wait_until(lambda: made.service._settling.done())
+        assert ended == [True] * breaks_one
+
+
+def test_a_line_that_no_start_can_take_in_names_nobody_to_strangers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Callers without a key read why a tenant is stopped; the log has all of it."""
+
+    def fails(_: State, line: Any) -> None:
+        raise KeyError(line.user)
+
+    with running(told(tmp_path)) as made:
+        monkeypatch.setattr(made.service, "die", lambda: None)
+        monkeypatch.setattr(State, "apply", fails)
+        assert made.decide("secret-ana").status_code == 503
+    caplog.clear()
+    with running(told(tmp_path)) as made:
+        ready = made.http.get("/readyz")
+        assert ready.status_code == 503
+        assert ready.json()["reason"] == "tenant default is stopped: KeyError, see the log"
+        assert "secret-ana" not in made.decide("bea").text
+    assert "KeyError: 'secret-ana'" in caplog.text
+
+
+def test_a_journal_with_text_that_cannot_be_read_names_nobody_to_strangers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQLite quotes the text that it cannot decode."""
+    with running(told(tmp_path)) as made:
+        made.decide("secret-ana")
+    for snapshot in (tmp_path / "default/snapshots").iterdir():
+        snapshot.unlink()
+    with sqlite3.connect(tmp_path / "default/journal.db") as journal:
+        journal.execute("UPDATE journal SET user = CAST(user || x'ff' AS TEXT)")
+    journal.close()
+    with running(told(tmp_path)) as made:
+        reason = made.http.get("/readyz").json()["reason"]
+        assert "journal.db cannot be read or written (OperationalError)" in reason
+        assert "secret-ana" not in reason
+    assert "secret-ana" in caplog.text
 
 
 def test_requests_that_wait_behind_a_line_that_cannot_be_applied_are_refused(

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import secrets
 import shutil
-import sqlite3
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dyclu.errors import DycluError, OptionError
+from dyclu.errors import OptionError
 from dyclu.service.cluster.leases import Leases, Overview, partition_of_decision
 from dyclu.service.cluster.places import Place, with_partition
 from dyclu.service.cluster.registry import PartitionShard, SharedRegistry
@@ -30,6 +29,7 @@ from dyclu.service.disk.postgres.database import Claim, Database
 from dyclu.service.disk.postgres.journal import PostgresJournal
 from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Settings
+from dyclu.service.tenant.public import PUBLIC, public
 from dyclu.service.tenant.tenant import Tenant, new_id
 
 LOG = logging.getLogger("dyclu.service")
@@ -316,11 +316,9 @@ class Keeper:
         except StoreError as error:
             LOG.error("%s cannot be opened: %s", one.tenant.name, error)
             self._drop(one)
-        except (DycluError, OSError, sqlite3.Error) as error:
-            self._refuse(one, f"{one.tenant.name} cannot be opened: {error}")
         except Exception as error:
-            LOG.exception("%s cannot be opened", one.tenant.name)
-            self._refuse(one, f"{one.tenant.name} cannot be opened: {type(error).__name__}")
+            LOG.error("%s: %s", one.tenant.name, error, exc_info=not isinstance(error, PUBLIC))
+            self._refuse(one, f"{one.tenant.name} cannot be opened: {public(error)}")
         else:
             return True
         return False

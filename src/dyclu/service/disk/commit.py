@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from dyclu.errors import FileError
 from dyclu.service.disk.journal import Journal, StoreError
 from dyclu.service.disk.sqlite.reader import JournalReader
 from dyclu.service.engine.engine import Engine
@@ -323,13 +324,22 @@ class Committer:
                 # Any error: giving up would be worse than trying again.
                 self.trouble = f"the journal cannot be written: {error}"
                 continue
+            try:
+                self._engine.found_on_disk(lines)
+            except Exception as error:
+                self._break(_Batch(), error)
+                return
+            try:
+                self._healed()
+            except (sqlite3.Error, OSError, FileError) as error:
+                # The lines are applied, so the next attempt finds none of them again.
+                self.trouble = f"the journal cannot be written: {error}"
+                continue
+            except Exception as error:
+                # A user may be half forgotten.
+                self._break(_Batch(), error)
+                return
             break
-        try:
-            self._engine.found_on_disk(lines)
-            self._healed()
-        except Exception as error:
-            self._break(_Batch(), error)
-            return
         LOG.warning("the journal can be written again")
         self.trouble = None
         self._kick()

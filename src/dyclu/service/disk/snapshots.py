@@ -184,6 +184,8 @@ class Snapshots:
         self._clear(lambda there: [path for path in there if not _clean(path, reader)])
 
     def _clear(self, unwanted: Callable[[list[Path]], list[Path]]) -> None:
+        # Also if the journal, which says what is unwanted, cannot be read.
+        self.owes = True
         there = self._listed()
         # All are tried, also when one cannot be removed.
         left = [path for path in unwanted(there or []) if not self._remove(path)]

@@ -95,7 +95,7 @@ class Service:
                 self._trust = trusted(settings)
                 self.keeper = begun(settings, data)
             else:
-                self.tenants = _opened(data, settings, self._tenant_broke)
+                self.tenants = _opened(data, settings, self._end_if_broken)
         except BaseException:
             self._unlock()
             raise
@@ -120,12 +120,16 @@ class Service:
         self._summing = asyncio.create_task(self._summarise())
         self._settling = asyncio.create_task(self._settle())
 
-    def _tenant_broke(self) -> None:
-        """End if no tenant is left: a new start computes their states from the journals again.
+    def _end_if_broken(self) -> None:
+        """End if no tenant is left and one broke: a new start computes its state again.
 
-        A line that can never be taken in stops its tenant at that start: no endless loop.
+        It is asked when a tenant breaks, and when all starts are over. Tenants whose starts fail,
+        as with a line that can never be taken in, do not end it: that would be an endless loop.
         """
-        if not any(tenant.serving or tenant.starting for tenant in self.tenants.values()):
+        tenants = self.tenants.values()
+        if any(one.serving or one.starting for one in tenants):
+            return
+        if any(one.broke for one in tenants):
             LOG.critical("no tenant is left that serves; ending, to be started again")
             self.die()
 
@@ -138,6 +142,7 @@ class Service:
         """Call `on_ready` when all tenants, or the first partitions, serve or have stopped."""
         while self._starting:
             await asyncio.sleep(0.05)
+        self._end_if_broken()
         self.on_ready()
 
     @property

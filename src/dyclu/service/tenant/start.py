@@ -18,6 +18,7 @@ from dyclu.service.disk import archive
 from dyclu.service.disk.snapshots import Built, Preview, preview, recover
 from dyclu.service.spec import warm_up
 from dyclu.service.tenant.files import TenantFiles
+from dyclu.service.tenant.public import kind
 
 LOG = logging.getLogger("dyclu.service")
 
@@ -173,11 +174,13 @@ def _damage_told(path: Path) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         # A full or failing disk; a damaged file raises another error.
+        LOG.error("%s cannot be read or written: %s", path, error)
         raise FileError(
-            f"{path} cannot be read or written ({error}); see to the disk, then start again"
+            f"{path} cannot be read or written ({kind(error)}); see to the disk, then start again"
         ) from None
     except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
+        LOG.error("%s is damaged: %s", path, error)
         raise FileError(
-            f"{path} is damaged ({error}); restore it from a backup, and delete the snapshots "
-            "beside it"
+            f"{path} is damaged ({kind(error)}); restore it from a backup, and delete the "
+            "snapshots beside it"
         ) from None

@@ -14,7 +14,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
-from dyclu.errors import DycluError
 from dyclu.service import schema
 from dyclu.service.disk import archive
 from dyclu.service.disk.commit import Committer, unavailable
@@ -31,6 +30,7 @@ from dyclu.service.refusal import Refusal
 from dyclu.service.settings import Keep, TenantSettings
 from dyclu.service.tenant.erasures import Erasures
 from dyclu.service.tenant.files import OpenJournal, TenantFiles
+from dyclu.service.tenant.public import PUBLIC, public
 from dyclu.service.tenant.rebuild import Rebuild
 from dyclu.service.tenant.retirement import Retirement
 from dyclu.service.tenant.saving import Saving
@@ -141,12 +141,16 @@ class Tenant:
 
     def fail(self, error: Exception) -> None:
         """Do not serve, because of this error; other tenants go on."""
-        self.stopped = f"tenant {self.name} is stopped: {error}"
-        LOG.error("%s", self.stopped, exc_info=not isinstance(error, DycluError))
+        self._stop_for(public(error))
+        LOG.error("%s is stopped by: %s", self.name, error, exc_info=not isinstance(error, PUBLIC))
+
+    def _stop_for(self, why: str) -> None:
+        self.stopped = f"tenant {self.name} is stopped: {why}"
+        LOG.error("%s", self.stopped)
 
     def _break(self) -> None:
         """Stop serving, since the state in memory no longer follows from the journal."""
-        self.fail(DycluError(self.committer.trouble or ""))
+        self._stop_for(self.committer.trouble or "")
         for task in self._tasks:
             task.cancel()
         self._broken()
@@ -249,6 +253,11 @@ class Tenant:
     def starting(self) -> bool:
         """Whether the state is being computed; `progress` says how far it is."""
         return not self._serves and self.stopped is None
+
+    @property
+    def broke(self) -> bool:
+        """Whether it was stopped while it served: a new start may bring it back."""
+        return self._serves and self.stopped is not None
 
     @property
     def shows(self) -> bool:
