@@ -42,6 +42,9 @@ KEY, PARTITION = "x-dyclu-cluster", "x-dyclu-partition"
 PARTITIONS = "x-dyclu-partitions"
 """Header of a request for the sum of several partitions, instead of `PARTITION`: their numbers."""
 
+REQUEST_ID = "x-request-id"
+"""Header of the request's id: whoever answers logs the same one."""
+
 TIMEOUT = httpx.Timeout(30.0, connect=2.0)
 BATCHES = {
     "decide_batch": "decisions",
@@ -59,8 +62,9 @@ MOVED = "moved"
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A request: the call, its tenant, and everything that the caller sent."""
+    """A request: its id, the call, its tenant, and everything that the caller sent."""
 
+    id: bytes
     call: Call
     tenant: str
     path: Mapping[str, str]
@@ -70,7 +74,7 @@ class Routed:
 
     def with_body(self, body: Any) -> Routed:
         """Return the request with another body."""
-        return Routed(self.call, self.tenant, self.path, self.query, self.headers, body)
+        return replace(self, body=body)
 
 
 class Router:
@@ -209,7 +213,8 @@ class Router:
         it does not own the partition.
         """
         path = asked.call.path.format(**{k: quote(v, safe="") for k, v in asked.path.items()})
-        headers = {KEY: self._keeper.key, **{name: str(value) for name, value in about.items()}}
+        headers = {KEY: self._keeper.key, REQUEST_ID: asked.id.decode()}
+        headers |= {name: str(value) for name, value in about.items()}
         if (told := asked.headers.get(b"authorization")) is not None:
             headers["authorization"] = told.decode("latin-1")
         content = None
