@@ -249,6 +249,32 @@ def test_an_owner_of_the_version_before_is_not_left_out(
     monkeypatch.setattr(b.service.router, "answer", ignoring)
     answer = a.http.get("/v1/lift")
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "moved")
+    # It still owns them, so it is no other owner that has to be asked.
+    said = answer.json()["error"]["message"]
+    assert b.url in said
+    assert "another version" in said
+
+
+def test_nothing_is_said_of_versions_if_partitions_have_another_owner(
+    pair: tuple[Running, Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second look shows that they have moved; who has them now does not answer either."""
+    a, b = pair
+    keeper = keeper_of(a)
+
+    async def refresh() -> None:
+        held = keeper.overview.partitions.items()
+        taken_over = {place: replace(one, epoch=one.epoch + 1) for place, one in held}
+        keeper.overview = replace(keeper.overview, partitions=taken_over)
+
+    async def refusing(asked: Routed) -> Answer:
+        raise not_here("not owned here")
+
+    monkeypatch.setattr(b.service.router, "answer", refusing)
+    monkeypatch.setattr(keeper, "refresh", refresh)
+    error = a.http.get("/v1/lift").json()["error"]
+    assert error["code"] == "moved"
+    assert "version" not in error["message"]
 
 
 def test_an_answer_that_cannot_be_read_is_a_refusal(
