@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -73,6 +75,25 @@ def test_nothing_is_published_before_the_tests_have_passed() -> None:
         assert set(jobs[name]["needs"]) == {"build", "test"}
     assert jobs["test"]["uses"] == "./.github/workflows/test.yml"
     assert "workflow_call" in workflow("test")[True]  # YAML reads the key `on` as true
+
+
+def test_the_npm_package_names_the_repository_that_its_provenance_names(tmp_path: Path) -> None:
+    """The registry refuses a provenance whose repository is not that of package.json."""
+    steps = commands(workflow("release")["jobs"]["npm"]).splitlines()
+    (named,) = [step for step in steps if step.startswith("npm pkg set repository.")]
+    (published,) = [step for step in steps if step.startswith("npm publish")]
+    assert "--provenance" in published.split()
+    assert steps.index(named) < steps.index(published)
+    if shutil.which("npm") is None:
+        pytest.skip("npm is needed to run the step")
+    shutil.copy(ROOT / "clients/typescript/package.json", tmp_path)
+    forge = {"GITHUB_SERVER_URL": "https://forge.example", "GITHUB_REPOSITORY": "them/dyclu"}
+    subprocess.run(named, shell=True, cwd=tmp_path, env={**os.environ, **forge}, check=True)
+    assert json.loads((tmp_path / "package.json").read_text())["repository"] == {
+        "type": "git",
+        "url": "git+https://forge.example/them/dyclu.git",
+        "directory": "clients/typescript",
+    }
 
 
 def workflow(name: str) -> Any:

@@ -52,7 +52,7 @@ def test_the_client_talks_to_a_running_service_that_is_killed_and_restarted(
             text=True,
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^# pass 19$", done.stdout, flags=re.MULTILINE), done.stdout
+    assert re.search(r"^# pass 20$", done.stdout, flags=re.MULTILINE), done.stdout
 
 
 def test_the_examples_in_curl_python_and_typescript_print_the_same(

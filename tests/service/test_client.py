@@ -15,8 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
-from dyclu.client import AsyncClient, Client, ServiceError, requests
+from dyclu.client import AsyncClient, BatchError, Client, ServiceError, requests
 from dyclu.client.logs import BATCH
+from dyclu.client.partitions import told_by, with_partition
 from dyclu.errors import OptionError
 from dyclu.service.http.calls import CALLS
 from dyclu.service.schema import Erased
@@ -24,6 +25,8 @@ from dyclu.service.settings import Limits
 from tests.service.running import Running, process, running, told
 
 ARMS = {"a0": [1, 0], "a1": [0, 1]}
+MADE = "0005f6c1a2b3c4-00112233445566ff"
+"""An id of a decision as the service makes it, without its partition."""
 
 
 @pytest.fixture(scope="module")
@@ -262,6 +265,92 @@ def test_many_are_sent_again_with_the_same_ids(monkeypatch: pytest.MonkeyPatch) 
         first, again = sent(ask)
         assert first == again
         assert len({one[id] for one in first[field]}) == 3
+
+
+class TwoOwners:
+    """A service of two processes; of partition 1 it refuses rewards, or its answers are lost."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault, self.learnt = fault, dict[str, float]()
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        (items,) = json.loads(request.content).values()
+        faulty = told_by(items[0]["decision_id"]) == 1
+        if faulty and self.fault == "refused":
+            problem = {"message": "no number", "code": "invalid", "field": "rewards[0].value"}
+            return httpx.Response(422, json={"error": problem})
+        results = [self._learn(**one) for one in items]
+        if faulty and self.fault == "lost":
+            raise httpx.ReadTimeout("lost")
+        return httpx.Response(200, json={"results": results})
+
+    def _learn(self, decision_id: str, reward_id: str, value: float) -> dict[str, Any]:
+        repeated = reward_id in self.learnt
+        self.learnt[reward_id] = value
+        return {"status": "rewarded", "decision_id": decision_id, "repeated": repeated}
+
+
+def reward_twice(kind: type, service: TwoOwners, rows: list[dict[str, Any]]) -> Any:
+    """Return the error of the first call, and the results of its rows, sent again."""
+    transport = httpx.MockTransport(service.answer)
+
+    async def awaited() -> Any:
+        client = kind("http://a", attempts=2)
+        client._owners.heard("http://a", 200, "0/2 http://a, 1/2 http://b")
+        asynchronous = kind is AsyncClient
+        client._http = (httpx.AsyncClient if asynchronous else httpx.Client)(transport=transport)
+
+        async def ask(rows: list[dict[str, Any]]) -> Any:
+            return await client.reward_many(rows) if asynchronous else client.reward_many(rows)
+
+        with pytest.raises(BatchError) as failed:
+            await ask(rows)
+        service.fault = "none"
+        return failed.value, await ask(failed.value.rows)
+
+    return asyncio.run(awaited())
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("fault", ["refused", "lost"])
+def test_rows_of_a_call_that_failed_in_part_are_learnt_once_if_they_are_sent_again(
+    kind: type, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "_pause", lambda attempt, result: 0.0)
+    service, ids = TwoOwners(fault), [with_partition(MADE, owner) for owner in (0, 1, 0)]
+    rows = [{"decision_id": id, "value": value} for id, value in zip(ids, (1, 2, 4), strict=True)]
+    error, again = reward_twice(kind, service, rows)
+    assert [one and one["decision_id"] for one in error.results] == [ids[0], None, ids[2]]
+    assert [{**row, **given} for row, given in zip(error.rows, rows, strict=True)] == error.rows
+    if fault == "refused":
+        assert (error.status, error.field) == (422, "rewards[1].value")
+        assert "row 1" in str(error)
+    assert [one["repeated"] for one in again] == [True, fault == "lost", True]
+    assert sorted(service.learnt.values()) == [1, 2, 4]
+
+
+def test_decisions_and_observations_that_were_acknowledged_are_not_lost_with_a_later_batch(
+    service: Running,
+) -> None:
+    decisions = [{"user": f"part-{i}", "arms": ARMS} for i in range(BATCH + 1)]
+    decisions[BATCH]["slots"] = "three"
+    observations = [{"user": "part", "features": [1, 0], "reward": 1.0}] * BATCH
+    observations = [*observations, {"user": "part", "features": [1, 0], "reward": "good"}]
+    with Client(service.url) as client:
+        for ask, rows, mended in (
+            (client.decide_many, decisions, {"slots": 1}),
+            (client.observe_many, observations, {"reward": 1.0}),
+        ):
+            with pytest.raises(BatchError, match=f"row {BATCH}") as failed:
+                ask(rows)
+            results, again = failed.value.results, failed.value.rows
+            assert results[BATCH] is None
+            assert {one["status"] for one in results[:BATCH] if one} <= {"decided", "observed"}
+            again[BATCH] |= mended
+            acknowledged = [one for one in results if one]
+            repeated = {"repeated": True} if "repeated" in acknowledged[0] else {}
+            assert ask(again)[:BATCH] == [one | repeated for one in acknowledged]
+        assert client.user("part")["segments"][-1]["observations"] == BATCH + 1
 
 
 def test_many_are_cut_into_requests_that_the_service_takes(

@@ -3,7 +3,7 @@
 
 import { randomUUID } from "node:crypto";
 
-import { refusal } from "./errors.js";
+import { BatchError, refusal, ServiceError } from "./errors.js";
 import type { components, paths } from "./schema.js";
 import { type Options, type Request, Sender } from "./sending.js";
 
@@ -50,9 +50,12 @@ export class Client {
     return this.#ask<Decided>({ method: "POST", path: "/v1/decisions", body });
   }
 
-  /** Ask for several decisions. Each is answered separately: `status` is decided or refused. */
+  /** Ask for several decisions. Each is answered separately: `status` is decided or refused. They
+   * are sent in batches; if one is refused as a whole or gets no answer, nothing after it is sent,
+   * and `BatchError` has the results of those before and the rows with their ids. */
   decideMany(rows: Iterable<DecideRow>): Promise<(Decided | Failed)[]> {
-    return this.#batches("/v1/decisions:batch", "decisions", rows, decisionBody);
+    const named = Array.from(rows, withDecisionId);
+    return this.#batches("/v1/decisions:batch", "decisions", named, decisionBody);
   }
 
   /** Send the reward of a decision, or of one of its slots. It is counted once. */
@@ -71,12 +74,11 @@ export class Client {
     return this.#ask<Rewarded>({ method: "POST", path: rewardPath(decisionId), body });
   }
 
-  /** Send several rewards. Each is answered separately: `status` is rewarded or refused. */
+  /** Send several rewards. Each is answered separately: `status` is rewarded or refused. If a batch
+   * fails, `BatchError` is as for `decideMany`. */
   rewardMany(rewards: Iterable<Reward>): Promise<(Rewarded | Failed)[]> {
-    return this.#batches("/v1/rewards:batch", "rewards", rewards, (one) => ({
-      ...one,
-      reward_id: one.reward_id ?? newId(),
-    }));
+    const named = Array.from(rewards, (one) => ({ ...one, reward_id: one.reward_id ?? newId() }));
+    return this.#batches("/v1/rewards:batch", "rewards", named);
   }
 
   /** Activate a decision that was asked for with `active: false`. */
@@ -93,12 +95,11 @@ export class Client {
     return result;
   }
 
-  /** Send observations, in batches. Of a batch with an invalid row nothing is learnt. */
+  /** Send observations, in batches. Of a batch with an invalid row nothing is learnt; `BatchError`
+   * is as for `decideMany`. */
   observeMany(rows: Iterable<Observation>): Promise<(Observed | Failed)[]> {
-    return this.#batches("/v1/observations", "observations", rows, (one) => ({
-      ...one,
-      event_id: one.event_id ?? newId(),
-    }));
+    const named = Array.from(rows, (one) => ({ ...one, event_id: one.event_id ?? newId() }));
+    return this.#batches("/v1/observations", "observations", named);
   }
 
   /** What the service knows about a user. */
@@ -146,18 +147,37 @@ export class Client {
   async #batches<Row, Result>(
     path: keyof paths,
     name: string,
-    rows: Iterable<Row>,
-    body: (row: Row) => unknown,
+    rows: Row[],
+    body: (row: Row) => unknown = (row) => row,
   ): Promise<Result[]> {
-    const bodies = Array.from(rows, body);
     const results: Result[] = [];
-    for (let start = 0; start < bodies.length; start += BATCH) {
-      const part = { [name]: bodies.slice(start, start + BATCH) };
+    for (let start = 0; start < rows.length; start += BATCH) {
+      const part = { [name]: rows.slice(start, start + BATCH).map(body) };
       const request: Request = { method: "POST", path, body: part, batch: true };
-      results.push(...(await this.#ask<{ results: Result[] }>(request)).results);
+      try {
+        results.push(...(await this.#ask<{ results: Result[] }>(request)).results);
+      } catch (error) {
+        if (!(error instanceof ServiceError)) throw error;
+        throw failedBatch(error, start, results, rows);
+      }
     }
     return results;
   }
+}
+
+/** The error of a call whose request from row `start` on failed; it names the row among all. */
+function failedBatch<Row, Result>(error: ServiceError, start: number, before: Result[], rows: Row[]) {
+  const results = rows.map((_, place) => before[place]);
+  const found = /^(\w+)\[(\d+)\](.*)$/s.exec(error.field ?? "");
+  if (found === null) return new BatchError(error.message, error, results, rows);
+  const place = start + Number(found[2]);
+  const { status, code } = error;
+  const named = new ServiceError(error.message, {
+    field: `${found[1]}[${place}]${found[3]}`,
+    ...(status === undefined ? {} : { status }),
+    ...(code === undefined ? {} : { code }),
+  });
+  return new BatchError(`row ${place}: ${error.message}`, named, results, rows);
 }
 
 function newId(): string {
@@ -166,6 +186,10 @@ function newId(): string {
 
 function rewardPath(decisionId: string): string {
   return `/v1/decisions/${encodeURIComponent(decisionId)}/reward`;
+}
+
+function withDecisionId(row: DecideRow): DecideRow {
+  return { ...row, decision_id: row.decision_id ?? newId() };
 }
 
 function decisionBody({ user, arms, ...options }: DecideRow): unknown {

@@ -3,7 +3,7 @@ import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 
-import { Client, ServiceError } from "../src/index.js";
+import { BatchError, Client, ServiceError } from "../src/index.js";
 import { URL_OF_SERVICE } from "./service.js";
 
 const ARMS = { red: [1, 0], blue: [0, 1] };
@@ -214,6 +214,48 @@ test("an id that is given as undefined or null is made, so that requests can be 
   assert.equal(bodies[4]!.decision_id, "d");
   assert.ok(ids.slice(0, 6).every((id) => /^[0-9a-f]{32}$/.test(String(id))));
   assert.equal(ids[6], "mine");
+});
+
+test("rows of a call that failed in part are counted once if they are sent again", async () => {
+  const learnt = new Map<string, number>();
+  let asked = 0;
+  await faulty(
+    (request, response) => {
+      let body = "";
+      request.on("data", (part) => (body += part));
+      request.on("end", () => {
+        const { rewards } = JSON.parse(body) as { rewards: { reward_id: string; value: number }[] };
+        response.writeHead(++asked === 2 ? 422 : 200, { "Content-Type": "application/json" });
+        if (asked === 2) {
+          const problem = { message: "no number", code: "invalid", field: "rewards[1].value" };
+          return void response.end(JSON.stringify({ error: problem }));
+        }
+        const results = rewards.map(({ reward_id, value }) => {
+          const repeated = learnt.has(reward_id);
+          learnt.set(reward_id, value);
+          return { status: "rewarded", repeated };
+        });
+        response.end(JSON.stringify({ results }));
+      });
+    },
+    async (url) => {
+      const own = new Client(url);
+      const rows = Array.from({ length: 502 }, (_, i) => ({ decision_id: `d${i}`, value: i }));
+      const error = await own.rewardMany(rows).then(
+        () => assert.fail("it was not refused"),
+        (error: unknown) => error as BatchError<(typeof rows)[number]>,
+      );
+      assert.ok(error instanceof BatchError && error instanceof ServiceError);
+      assert.deepEqual([error.status, error.field], [422, "rewards[501].value"]);
+      assert.match(error.message, /^row 501: /);
+      assert.equal(error.results.length, 502);
+      assert.deepEqual(error.results.slice(500), [undefined, undefined]);
+      assert.deepEqual(error.results[499], { status: "rewarded", repeated: false });
+      const again = await own.rewardMany(error.rows);
+      assert.equal(again.filter((one) => "repeated" in one && one.repeated).length, 500);
+      assert.equal(learnt.size, 502);
+    },
+  );
 });
 
 test("a 200 that is not JSON, or no results of a batch, is an error of the service", async () => {

@@ -13,11 +13,12 @@ With declared features, arms are dicts of columns instead of vectors, and a log 
 
 A request that gets no answer, or a refusal that may be temporary, is sent again after a pause. That
 is safe: every request has an id, made here if the caller gives none, and the service executes it
-once.
+once. A call with many rows that fails in part raises `BatchError`, which has the results and the
+rows with their ids: mended, they can be sent again.
 """
 
 from dyclu.client.clients import AsyncClient, Client
 from dyclu.client.logs import Loaded
-from dyclu.client.requests import Choice, ServiceError
+from dyclu.client.requests import BatchError, Choice, ServiceError
 
-__all__ = ["AsyncClient", "Choice", "Client", "Loaded", "ServiceError"]
+__all__ = ["AsyncClient", "BatchError", "Choice", "Client", "Loaded", "ServiceError"]

@@ -10,16 +10,17 @@ from typing import Any
 
 import httpx
 
-from dyclu.client.batches import Item, batches, decision_items, reward_items
-from dyclu.client.logs import (
-    BATCH,
-    Loaded,
-    checked_log,
-    learnt_before,
-    log_requests,
-    parts,
-    renumbered,
+from dyclu.client.batches import (
+    Answers,
+    Batch,
+    Item,
+    batches,
+    decision_items,
+    observation_batches,
+    reward_items,
+    rows_of,
 )
+from dyclu.client.logs import Loaded, checked_log, learnt_before, log_requests, renumbered
 from dyclu.client.owners import Owners
 from dyclu.client.requests import (
     Choice,
@@ -39,6 +40,7 @@ from dyclu.client.requests import (
     only_result,
     reward_request,
     user_request,
+    with_event_ids,
 )
 from dyclu.data import Features, Log
 
@@ -88,7 +90,8 @@ class Client:
         """Ask for several decisions: dicts with `user`, `arms` and the options of `decide`.
 
         Each is answered separately, in their order: `status` is decided or refused. They are sent
-        in batches; a batch that cannot be read is refused as a whole, and nothing after it is sent.
+        in batches, in a cluster one or more to each process. If one is refused as a whole or gets
+        no answer, `BatchError` has the results of the others and the rows with their ids.
         """
         items = decision_items(rows, self._owners)
         return self._ask_many("/v1/decisions:batch", "decisions", items)
@@ -112,7 +115,8 @@ class Client:
         """Send several rewards: dicts with `decision_id` and the arguments of `reward`.
 
         Each is answered separately, in their order: `status` is rewarded or refused. They are sent
-        in batches; a batch that cannot be read is refused as a whole, and nothing after it is sent.
+        in batches, in a cluster one or more to each process. If one is refused as a whole or gets
+        no answer, `BatchError` has the results of the others and the rows with their ids.
         """
         return self._ask_many("/v1/rewards:batch", "rewards", reward_items(rows))
 
@@ -142,12 +146,11 @@ class Client:
     def observe_many(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Send observations, as dicts with the fields of ``POST /v1/observations``, in batches.
 
-        Of a batch with an invalid row nothing is learnt, and nothing after it is sent.
+        Of a batch with an invalid row nothing is learnt, and nothing after it is sent; `BatchError`
+        has the results of the batches before, and the rows with their ids.
         """
-        results: list[dict[str, Any]] = []
-        for part in parts(rows, BATCH):
-            results += (self._ask(observations_request(part)))["results"]
-        return results
+        named = with_event_ids(rows)
+        return self._ask_all(named, observation_batches(named))
 
     def load(
         self, log: Log, *, name: str, progress: Callable[[int], None] = lambda rows: None
@@ -207,15 +210,17 @@ class Client:
         return self._ask(Request("GET", "/v1/lift"))
 
     def _ask_many(self, path: str, field: str, items: list[Item]) -> list[dict[str, Any]]:
-        results: list[dict[str, Any]] = [{}] * len(items)
-        for batch in batches(path, field, items, self._owners):
+        sent = batches(path, field, items, self._owners)
+        return self._ask_all(rows_of(items), sent)
+
+    def _ask_all(self, rows: list[dict[str, Any]], sent: Iterable[Batch]) -> list[dict[str, Any]]:
+        answers = Answers(rows)
+        for batch in sent:
             try:
-                answer = self._ask(batch.request)
+                answers.take(batch, self._ask(batch.request))
             except ServiceError as error:
-                raise batch.renumbered(error) from None
-            for place, result in zip(batch.places, answer["results"], strict=True):
-                results[place] = result
-        return results
+                raise answers.without(batch, error) from None
+        return answers.all()
 
     def _ask(self, request: Request) -> dict[str, Any]:
         attempts = request.attempts(self._attempts, self._url)
@@ -283,7 +288,8 @@ class AsyncClient:
         """Ask for several decisions: dicts with `user`, `arms` and the options of `decide`.
 
         Each is answered separately, in their order: `status` is decided or refused. They are sent
-        in batches; a batch that cannot be read is refused as a whole, and nothing after it is sent.
+        in batches, in a cluster one or more to each process. If one is refused as a whole or gets
+        no answer, `BatchError` has the results of the others and the rows with their ids.
         """
         items = decision_items(rows, self._owners)
         return await self._ask_many("/v1/decisions:batch", "decisions", items)
@@ -307,7 +313,8 @@ class AsyncClient:
         """Send several rewards: dicts with `decision_id` and the arguments of `reward`.
 
         Each is answered separately, in their order: `status` is rewarded or refused. They are sent
-        in batches; a batch that cannot be read is refused as a whole, and nothing after it is sent.
+        in batches, in a cluster one or more to each process. If one is refused as a whole or gets
+        no answer, `BatchError` has the results of the others and the rows with their ids.
         """
         return await self._ask_many("/v1/rewards:batch", "rewards", reward_items(rows))
 
@@ -337,12 +344,11 @@ class AsyncClient:
     async def observe_many(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Send observations, as dicts with the fields of ``POST /v1/observations``, in batches.
 
-        Of a batch with an invalid row nothing is learnt, and nothing after it is sent.
+        Of a batch with an invalid row nothing is learnt, and nothing after it is sent; `BatchError`
+        has the results of the batches before, and the rows with their ids.
         """
-        results: list[dict[str, Any]] = []
-        for part in parts(rows, BATCH):
-            results += (await self._ask(observations_request(part)))["results"]
-        return results
+        named = with_event_ids(rows)
+        return await self._ask_all(named, observation_batches(named))
 
     async def load(
         self, log: Log, *, name: str, progress: Callable[[int], None] = lambda rows: None
@@ -402,15 +408,19 @@ class AsyncClient:
         return await self._ask(Request("GET", "/v1/lift"))
 
     async def _ask_many(self, path: str, field: str, items: list[Item]) -> list[dict[str, Any]]:
-        results: list[dict[str, Any]] = [{}] * len(items)
-        for batch in batches(path, field, items, self._owners):
+        sent = batches(path, field, items, self._owners)
+        return await self._ask_all(rows_of(items), sent)
+
+    async def _ask_all(
+        self, rows: list[dict[str, Any]], sent: Iterable[Batch]
+    ) -> list[dict[str, Any]]:
+        answers = Answers(rows)
+        for batch in sent:
             try:
-                answer = await self._ask(batch.request)
+                answers.take(batch, await self._ask(batch.request))
             except ServiceError as error:
-                raise batch.renumbered(error) from None
-            for place, result in zip(batch.places, answer["results"], strict=True):
-                results[place] = result
-        return results
+                raise answers.without(batch, error) from None
+        return answers.all()
 
     async def _ask(self, request: Request) -> dict[str, Any]:
         attempts = request.attempts(self._attempts, self._url)

@@ -48,6 +48,32 @@ class ServiceError(DycluError):
         self.status, self.code, self.field = status, code, field
 
 
+class BatchError(ServiceError):
+    """One request of a call with many rows failed; others may have been answered.
+
+    Mend what the message says in `rows`, and send all of them again: they have ids, so whatever was
+    done before is answered as then, and nothing is counted twice.
+
+    Attributes
+    ----------
+    results : list of dict or None
+        The result of each row; None if there was no answer about it. Without an answer the service
+        may have done what the row asked for.
+    rows : list of dict
+        The rows as they were given, with the ids that were made for them.
+    """
+
+    def __init__(
+        self,
+        error: ServiceError,
+        *,
+        results: list[dict[str, Any] | None],
+        rows: list[dict[str, Any]],
+    ) -> None:
+        super().__init__(str(error), status=error.status, code=error.code, field=error.field)
+        self.results, self.rows = results, rows
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The service's answer to `decide`.
@@ -174,9 +200,14 @@ def observation_row(
     return {"user": user, **columns, "reward": float(reward), **known}
 
 
+def with_event_ids(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return observations that have ids, made here where none is given."""
+    return [{"event_id": uuid.uuid4().hex, **row} for row in rows]
+
+
 def observations_request(rows: Iterable[Mapping[str, Any]]) -> Request:
     """Return the request that sends observations; each has an id."""
-    named = [{"event_id": uuid.uuid4().hex, **row} for row in rows]
+    named = with_event_ids(rows)
     # One user's can go to their owner; others are cut by whoever is asked.
     users = {row.get("user") for row in named}
     user = users.pop() if len(users) == 1 else None

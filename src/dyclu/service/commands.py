@@ -347,8 +347,9 @@ def _compared(
 
     noted = next((facts for one in journals if (facts := one.reader.facts().served)), "")
     if not noted:
-        where = journals[0].reader.path
-        raise OptionError(f"{where} was never served, so there is nothing to compare with")
+        raise OptionError(
+            f"{journals[0].origin} was never served, so there is nothing to compare with"
+        )
     served = PolicySpec(**json.loads(noted))
     if policy is None and served.own:
         raise OptionError(

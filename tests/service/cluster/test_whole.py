@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from msgspec import structs
 from msgspec.json import decode
 
+from dyclu.client.partitions import with_partition
 from dyclu.service import schema
 from dyclu.service.cluster.keeper import not_here
 from dyclu.service.http.answers import Answer
@@ -117,6 +121,42 @@ def test_a_warning_says_which_partitions_it_is_about(pair: tuple[Running, Runnin
                 one.tenant.snapshots.complaints.clear()
 
 
+def test_the_owner_logs_a_request_with_the_id_of_the_process_that_was_asked(
+    pair: tuple[Running, Running],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each request is one that is passed on: to an owner, as a part of a batch, as one of a sum."""
+    caplog.set_level(logging.INFO, logger="dyclu.service.requests")
+    for made in pair:
+        settings = structs.replace(made.service.settings, log="json")
+        monkeypatch.setattr(made.service, "settings", settings)
+    a, b = pair
+    number = next(number for _, number in keeper_of(b).serving)
+    never_made = with_partition("0005f6c1a2b3c4-00112233445566ff", number)
+    rewards = {"rewards": [{"decision_id": never_made, "value": 1.0}]}
+    ids = set()
+    for told in ({"X-Request-Id": "r-1"}, {}):
+        for ask in (
+            partial(a.http.post, f"/v1/decisions/{never_made}/reward", json={"value": 1.0}),
+            partial(a.http.post, "/v1/rewards:batch", json=rewards),
+            partial(a.http.get, "/v1/lift"),
+        ):
+            caplog.clear()
+            answer = ask(headers=told)
+            ids.add(answer.headers["x-request-id"])
+            wait_until(lambda: len(logged_ids(caplog)) == 2, seconds=20)
+            assert logged_ids(caplog) == [answer.headers["x-request-id"]] * 2
+    assert "r-1" in ids
+    assert len(ids) == 4
+
+
+def logged_ids(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the ids of the requests that were logged."""
+    lines: list[Any] = [one for one in caplog.records if one.name == "dyclu.service.requests"]
+    return [line.fields["request_id"] for line in lines]
+
+
 def test_every_call_that_takes_a_partition_says_so_in_the_openapi_document(
     pair: tuple[Running, Running],
 ) -> None:
@@ -209,6 +249,32 @@ def test_an_owner_of_the_version_before_is_not_left_out(
     monkeypatch.setattr(b.service.router, "answer", ignoring)
     answer = a.http.get("/v1/lift")
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "moved")
+    # It still owns them, so it is no other owner that has to be asked.
+    said = answer.json()["error"]["message"]
+    assert b.url in said
+    assert "another version" in said
+
+
+def test_nothing_is_said_of_versions_if_partitions_have_another_owner(
+    pair: tuple[Running, Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second look shows that they have moved; who has them now does not answer either."""
+    a, b = pair
+    keeper = keeper_of(a)
+
+    async def refresh() -> None:
+        held = keeper.overview.partitions.items()
+        taken_over = {place: replace(one, epoch=one.epoch + 1) for place, one in held}
+        keeper.overview = replace(keeper.overview, partitions=taken_over)
+
+    async def refusing(asked: Routed) -> Answer:
+        raise not_here("not owned here")
+
+    monkeypatch.setattr(b.service.router, "answer", refusing)
+    monkeypatch.setattr(keeper, "refresh", refresh)
+    error = a.http.get("/v1/lift").json()["error"]
+    assert error["code"] == "moved"
+    assert "version" not in error["message"]
 
 
 def test_an_answer_that_cannot_be_read_is_a_refusal(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import shutil
 import signal
@@ -18,9 +19,11 @@ import pytest
 
 import dyclu
 from dyclu.errors import OptionError
-from dyclu.service.http.edge.listener import listening
+from dyclu.service.http.edge import listener as listener_of
+from dyclu.service.http.edge.listener import _tried, listening
 from dyclu.service.http.keys import digest, new_key
 from dyclu.service.http.serve import make_room, warn_if_in_the_clear
+from dyclu.service.settings import Settings
 from dyclu.service.spec import PolicySpec, warm_up
 from dyclu.service.tools.loadtest import Load, load
 from tests.service.running import ARMS, process, running, told
@@ -314,8 +317,65 @@ def test_a_key_that_ends_granian_ends_a_trial_and_not_the_service(
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
             await listener.renew()
             assert "the certificate stays as it was: granian cannot use" in caplog.text
+            assert f"tls_cert {cert} and tls_key {key}" in caplog.text
             assert {await asyncio.to_thread(shown, listener.url) for _ in range(8)} == {old}
             assert ended == []
+
+    asyncio.run(play())
+
+
+def test_the_certificate_that_was_tried_is_served_also_if_the_files_change_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cert, key = made_certificate(tmp_path, "old")
+    caplog.set_level(logging.INFO)
+    tried, modes, folders = list[str](), list[int](), list[Path]()
+
+    async def try_and_change(given: Settings) -> None:
+        await _tried(given)
+        assert given.tls_cert is not None
+        tried.append(Path(given.tls_cert).read_text())
+        folders.append(Path(given.tls_cert).parent)
+        modes.append(folders[-1].stat().st_mode & 0o777)
+        made_certificate(tmp_path, "newest")
+
+    monkeypatch.setattr(listener_of, "_tried", try_and_change)
+
+    async def play() -> None:
+        given = told(tmp_path / "data", tls_cert=str(cert), tls_key=str(key))
+        async with listening(ok, given) as listener:
+            made_certificate(tmp_path, "new")
+            await listener.renew()
+            assert "the certificate was read again" in caplog.text
+            assert {await asyncio.to_thread(shown, listener.url) for _ in range(8)} == {tried[0]}
+            # The next renewal finds what has come meanwhile.
+            monkeypatch.setattr(listener_of, "_tried", _tried)
+            await listener.renew()
+            assert await asyncio.to_thread(shown, listener.url) == cert.read_text() != tried[0]
+
+    asyncio.run(play())
+    assert modes == [0o700]
+    assert folders[0] != tmp_path
+    assert not folders[0].exists()
+    assert "could not be seen" not in caplog.text
+
+
+def test_the_log_says_what_is_not_proven_if_only_the_chain_is_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    (tmp_path / "issuer").mkdir()
+    issuer, _ = made_certificate(tmp_path / "issuer", "issuer")
+    cert, key = made_certificate(tmp_path, "same")
+
+    async def play() -> None:
+        given = told(tmp_path / "data", tls_cert=str(cert), tls_key=str(key))
+        async with listening(ok, given) as listener:
+            cert.write_text(cert.read_text() + issuer.read_text())
+            await listener.renew()
+            assert "which server answered could not be seen" in caplog.text
+            async with httpx.AsyncClient(verify=False) as http:
+                assert (await http.get(listener.url)).text == "ok"
 
     asyncio.run(play())
 

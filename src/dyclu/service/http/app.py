@@ -494,7 +494,8 @@ class _Endpoint:
     async def _asked(self, scope: Scope, tenant: str, headers: Headers, body: Any) -> Answer:
         if self._service.keeper is not None:
             path, query = scope["path_params"], scope["query_string"]
-            asked_for = Routed(self._call, tenant, path, query, headers, body)
+            id = scope["request_id"]
+            asked_for = Routed(id, self._call, tenant, path, query, headers, body)
             return await self._service.router.answer(asked_for)
         self._service.tenants[tenant].check_serving(writing=self._call.writes)
         asked = Asked(

@@ -42,6 +42,9 @@ KEY, PARTITION = "x-dyclu-cluster", "x-dyclu-partition"
 PARTITIONS = "x-dyclu-partitions"
 """Header of a request for the sum of several partitions, instead of `PARTITION`: their numbers."""
 
+REQUEST_ID = "x-request-id"
+"""Header of the request's id: whoever answers logs the same one."""
+
 TIMEOUT = httpx.Timeout(30.0, connect=2.0)
 BATCHES = {
     "decide_batch": "decisions",
@@ -56,11 +59,18 @@ NAMED = 32
 MOVED = "moved"
 """Code of the refusal of a process that does not own the partition."""
 
+VERSIONS = (
+    ", and nobody has taken it over; if this stays, the process may be of another version: bring "
+    "all processes to the same one"
+)
+"""What the refusal of a whole tenant's view adds if the owner is the same after a second look."""
+
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A request: the call, its tenant, and everything that the caller sent."""
+    """A request: its id, the call, its tenant, and everything that the caller sent."""
 
+    id: bytes
     call: Call
     tenant: str
     path: Mapping[str, str]
@@ -70,7 +80,7 @@ class Routed:
 
     def with_body(self, body: Any) -> Routed:
         """Return the request with another body."""
-        return Routed(self.call, self.tenant, self.path, self.query, self.headers, body)
+        return replace(self, body=body)
 
 
 class Router:
@@ -202,14 +212,17 @@ class Router:
             self._windows[tenant] = Window(tenant, partitions=tenant.rules.partitions)
         return self._windows[tenant]
 
-    async def _there(self, asked: Routed, url: str, about: Mapping[str, object]) -> Answer:
+    async def _there(
+        self, asked: Routed, url: str, about: Mapping[str, object], hint: str = ""
+    ) -> Answer:
         """Pass a request on to another process; the headers say which partitions it is about.
 
         Only if it surely did nothing may it be asked again: it could not be reached, or says that
-        it does not own the partition.
+        it does not own the partition. `hint` says more about the latter.
         """
         path = asked.call.path.format(**{k: quote(v, safe="") for k, v in asked.path.items()})
-        headers = {KEY: self._keeper.key, **{name: str(value) for name, value in about.items()}}
+        headers = {KEY: self._keeper.key, REQUEST_ID: asked.id.decode()}
+        headers |= {name: str(value) for name, value in about.items()}
         if (told := asked.headers.get(b"authorization")) is not None:
             headers["authorization"] = told.decode("latin-1")
         content = None
@@ -231,7 +244,7 @@ class Router:
                 503, "unavailable", f"the owner at {url} did not answer ({error})", retry_after=1
             ) from None
         if got.status_code == 503 and _code(got.content) == MOVED:
-            raise not_here(f"the process at {url} does not own the partition any more")
+            raise not_here(f"the process at {url} does not own the partition any more{hint}")
         more = {name: got.headers[name] for name in ("retry-after",) if name in got.headers}
         return Answer(got.content, got.status_code, more)
 
@@ -244,16 +257,24 @@ class Router:
 
     async def _whole(self, asked: Routed) -> Answer:
         """Return the sum over all partitions; refuse if one of them cannot be asked."""
+        before = self._owners(asked)
         try:
             sums = await self._sums(asked)
         except Refusal as refusal:
             if refusal.code != MOVED:
                 raise
             await self._refresh()
-            sums = await self._sums(asked)
+            hint = VERSIONS if self._owners(asked) == before else ""
+            sums = await self._sums(asked, hint)
         return answered(WHOLE[asked.call.name].joined(sums, self._rules(asked)))
 
-    async def _sums(self, asked: Routed) -> list[Any]:
+    def _owners(self, asked: Routed) -> list[Any]:
+        """Return who holds each partition of the tenant, and since which epoch."""
+        held = self._keeper.overview.partitions
+        places = [(asked.tenant, number) for number in range(self._rules(asked).partitions)]
+        return [(held[place].epoch, held[place].owner) for place in places if place in held]
+
+    async def _sums(self, asked: Routed, hint: str = "") -> list[Any]:
         """Ask each owner once, for the sum over its partitions."""
         here: list[int] = []
         there: dict[str, list[int]] = {}
@@ -265,7 +286,7 @@ class Router:
                 there.setdefault(self._keeper.owner_url(place), []).append(number)
         # One's own first: it may be refused without asking others.
         own = [self._sum(asked, here)] if here else []
-        jobs = (self._sum_there(asked, url, numbers) for url, numbers in there.items())
+        jobs = (self._sum_there(asked, url, numbers, hint) for url, numbers in there.items())
         return [*own, *await asyncio.gather(*jobs)]
 
     def _sum(self, asked: Routed, numbers: Sequence[int]) -> Any:
@@ -281,9 +302,11 @@ class Router:
                 shares.append(Share(number, tenant, self._window(tenant)))
         return WHOLE[asked.call.name].here(shares)
 
-    async def _sum_there(self, asked: Routed, url: str, numbers: Sequence[int]) -> Any:
+    async def _sum_there(
+        self, asked: Routed, url: str, numbers: Sequence[int], hint: str = ""
+    ) -> Any:
         """Return the sum over partitions that another process owns."""
-        got = await self._there(asked, url, {PARTITIONS: ",".join(map(str, numbers))})
+        got = await self._there(asked, url, {PARTITIONS: ",".join(map(str, numbers))}, hint)
         try:
             if got.status == 200:
                 return msgspec.json.decode(got.body, type=WHOLE[asked.call.name].kind)

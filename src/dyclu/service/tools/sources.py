@@ -1,7 +1,9 @@
 """`sources`: the journals that a command reads: one file, or a tenant's partitions in PostgreSQL.
 
-Partitions are copied to files first, in one transaction that only reads. So all of them are read as
-they were at one moment, by the same reader as a file, and whoever serves them does not wait.
+They are copied to temporary files first, in one transaction that only reads. So all of them are
+read as they were at one moment, and whoever serves them does not wait. An archive is not copied:
+its files are those of the copied journal for good, but for an erasure, which takes all lines of a
+user out of them.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dyclu.errors import FileError, OptionError
+from dyclu.service.disk.archive import ARCHIVE
 from dyclu.service.disk.postgres import copies
 from dyclu.service.disk.postgres.database import Claim, Database
 from dyclu.service.disk.snapshots import JOURNAL
@@ -25,29 +28,46 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A journal, and the number of its partition; None for a file."""
+    """A copy of a journal.
+
+    `partition` is its number, None for a file. `origin` says of what it is a copy.
+    """
 
     reader: JournalReader
     partition: int | None = None
+    origin: str = ""
 
 
 @contextmanager
 def sources(journal: Path | None, *, store: str | None, tenant: str) -> Iterator[list[Source]]:
-    """Yield the journals of a file, or of a tenant in a database; they are closed afterwards."""
+    """Yield the journals of a file, or of a tenant in a database, as they are now.
+
+    They are closed afterwards.
+    """
     if (journal is None) == (store is None):
         raise OptionError(
             "expected the journal.db of a tenant, or --store with a cluster; pass one of them"
         )
     with ExitStack() as ends:
+        folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
         if journal is not None:
-            found = [Source(JournalReader(journal))]
+            found = [_copied_file(journal, folder)]
         else:
-            folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
             database = ends.enter_context(closing(Database(store or "", most=1)))
             found = list(_copied(database, tenant, folder))
         for one in found:
             ends.callback(one.reader.close)
         yield found
+
+
+def _copied_file(journal: Path, folder: Path) -> Source:
+    """Copy a journal, which may be served, and put its archive beside the copy."""
+    path = folder / JOURNAL
+    with closing(JournalReader(journal)) as reader:
+        reader.copy_to(path)
+    if (journal.parent / ARCHIVE).is_dir():
+        (folder / ARCHIVE).symlink_to((journal.parent / ARCHIVE).absolute())
+    return Source(JournalReader(path, alone=True), origin=str(journal))
 
 
 def _copied(database: Database, tenant: str, folder: Path) -> Iterator[Source]:
@@ -60,7 +80,8 @@ def _copied(database: Database, tenant: str, folder: Path) -> Iterator[Source]:
             make_folder(path.parent)
             # No owner has epoch 0: with this claim nothing can be written.
             copies.fill(connection, Claim(tenant, partition, 0, ""), path)
-            yield Source(JournalReader(path, alone=True), partition)
+            origin = f"partition {partition} of {tenant} in {database.shown}"
+            yield Source(JournalReader(path, alone=True), partition, origin)
 
 
 def _partitions(connection: Any, database: Database, tenant: str) -> list[int]:

@@ -6,6 +6,7 @@ import itertools
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
@@ -76,6 +77,19 @@ class JournalReader:
                 "install the dyclu that wrote it"
             )
         return facts
+
+    def copy_to(self, path: Path) -> None:
+        """Write a copy of the journal as it is at one moment; its writer does not wait."""
+        self.facts()  # says so if it is no journal
+        try:
+            with closing(sqlite3.connect(path)) as copy:
+                # All pages at once: a copy in steps begins again with every commit of the writer.
+                self._connection.backup(copy)
+        except sqlite3.Error as error:
+            raise FileError(
+                f"{self.path} cannot be copied to {path} ({error}); see that the disk has room, or "
+                "name a folder on another one in the variable TMPDIR"
+            ) from None
 
     def format(self) -> int:
         """Return the version of the tables and of the lines in them."""

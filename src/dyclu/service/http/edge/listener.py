@@ -4,6 +4,14 @@ The server reads certificate and key when it starts. To renew them, a second ser
 the same port. Once a connection has got the new certificate, the first one takes no more
 connections and ends those that it has: after the answer to a request, or at once if they are idle.
 
+Certificate and key of a renewal are read once, into a folder that only this user can open; what is
+tried there is what is served, also if the files are written again meanwhile. The folder stays until
+this server has stopped: granian reads the files in a thread of its own, some time after the start.
+
+If the first certificate is the one before and only its chain is another, the answers of both
+servers look alike here. Then the new one is given a second; that it answers before the old one
+stops is not proven, and the log says so.
+
 granian ends the whole process if it cannot use a key (one of a kind that OpenSSL knows and it does
 not). So a renewed pair is tried in a process of its own before: ``python -m`` this module.
 """
@@ -16,10 +24,13 @@ import os
 import re
 import ssl
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from dyclu.errors import OptionError
 from dyclu.service.http.edge.server import ServerEnded, drop_unread, made, reserved
@@ -36,8 +47,14 @@ RENEWAL, TRIAL = 10.0, 60.0
 SAID = 400
 """Letters of what a failed trial has said that the log repeats."""
 
+HEAD_START = 1.0
+"""Seconds that a new server gets where it cannot be seen whether it answers."""
+
 HANDSHAKE = 2.0
 """Seconds that one connection may take to show the certificate."""
+
+UNPROVEN = " (its first certificate is the same, so which server answered could not be seen)"
+"""What the log adds if only the chain is another."""
 
 
 @asynccontextmanager
@@ -81,7 +98,7 @@ class Listener:
 
     async def start(self) -> None:
         """Start the server, and wait until connections are accepted."""
-        self._now = self._running()
+        self._now = self._running(self._settings)
         while not self._now.serving.done():
             with suppress(OSError):
                 _, writer = await asyncio.open_connection(self._host, self._port)
@@ -125,18 +142,35 @@ class Listener:
             files = _pem_files(self._settings)
             if self._now is None or files == self._files:
                 return
+            alike = _first_certificate(files[0]) == _first_certificate(self._files[0])
             try:
-                await _tried(self._settings)
-                await self._replace(files)
+                await self._replace(_Copies(self._settings, files), files, alike=alike)
             except (OptionError, OSError) as error:
                 LOG.error("the certificate stays as it was: %s", error)
             else:
-                LOG.info("the certificate was read again; new connections get the new one")
+                LOG.info(
+                    "the certificate was read again; new connections get the new one%s",
+                    UNPROVEN if alike else "",
+                )
 
-    async def _replace(self, files: tuple[bytes, ...]) -> None:
-        """Start a server with these files; stop the present one when the new one answers."""
-        old, new = self._now, self._running()
+    async def _replace(self, copies: _Copies, files: tuple[bytes, ...], *, alike: bool) -> None:
+        """Start a server with copies of the files; stop the present one when it answers.
+
+        Both certificates may be `alike`: the answers are then those of any of the two.
+        """
         try:
+            await _tried(copies.settings)
+            new = self._running(copies.settings, copies)
+        except OptionError as error:
+            copies.remove()
+            raise OptionError(copies.told(str(error))) from None
+        except BaseException:
+            copies.remove()
+            raise
+        old = self._now
+        try:
+            if alike:
+                await asyncio.wait([new.serving], timeout=HEAD_START)
             await self._seen(new, _first_certificate(files[0]))
         except BaseException:
             await new.stop()
@@ -164,8 +198,8 @@ class Listener:
             return _first_certificate(ssl.get_server_certificate(place, timeout=HANDSHAKE).encode())
         return None
 
-    def _running(self) -> _Running:
-        running = _Running(self._app, self._settings, self._host, self._port)
+    def _running(self, settings: Settings, copies: _Copies | None = None) -> _Running:
+        running = _Running(self._app, settings, self._host, self._port, copies)
         running.serving.add_done_callback(self._check_ended)
         return running
 
@@ -175,9 +209,12 @@ class Listener:
 
 
 class _Running:
-    """One server, and the task in which it serves."""
+    """One server, the task in which it serves, and the copies that it reads, if there are any."""
 
-    def __init__(self, app: Any, settings: Settings, host: str, port: int) -> None:
+    def __init__(
+        self, app: Any, settings: Settings, host: str, port: int, copies: _Copies | None
+    ) -> None:
+        self._copies = copies
         self._server = made(app, settings, host, port)
         self.serving = asyncio.create_task(self._server.serve())
 
@@ -186,6 +223,42 @@ class _Running:
         self._server.stop()  # type: ignore[no-untyped-call]
         await asyncio.wait([self.serving], timeout=GRACE)
         self.serving.cancel()
+        if self._copies is not None:
+            self._copies.remove()
+
+
+class _Copies:
+    """Certificate and key in a folder that only this user can open.
+
+    Attributes
+    ----------
+    settings : Settings
+        Settings that name the copies.
+    """
+
+    def __init__(self, settings: Settings, files: tuple[bytes, ...]) -> None:
+        origins = (settings.tls_cert or "", settings.tls_key or "")
+        for origin, content in zip(origins, files, strict=True):
+            if not content:
+                raise OptionError(f"{origin} is empty or cannot be read")
+        self._folder = tempfile.TemporaryDirectory(prefix="dyclu-")  # of mode 0700
+        self._origins: dict[str, str] = {}
+        for name, origin, content in zip(("cert.pem", "key.pem"), origins, files, strict=True):
+            path = Path(self._folder.name, name)
+            path.write_bytes(content)
+            self._origins[str(path)] = origin
+        cert, key = self._origins
+        self.settings = structs.replace(settings, tls_cert=cert, tls_key=key)
+
+    def told(self, text: str) -> str:
+        """Return a text about the copies as one about the files that they are of."""
+        for path, origin in self._origins.items():
+            text = text.replace(path, origin)
+        return text
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        self._folder.cleanup()
 
 
 async def _tried(settings: Settings) -> None:
