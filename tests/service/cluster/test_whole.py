@@ -81,9 +81,11 @@ def test_the_lift_of_a_tenant_is_that_of_all_its_partitions(pair: tuple[Running,
             )
     assert found["treated"]["decisions"] + found["control"]["decisions"] == 3 * USERS
     assert found["lift"] == pytest.approx(found["treated"]["mean"] - found["control"]["mean"])
-    # Four times the users: about half the width.
+    # Four times the users: about half the width. Groups are drawn by a secret hash, so one of a
+    # partition may have too few users for an interval.
     assert 0 < found["low"] < found["lift"] < found["high"]
-    assert found["high"] - found["low"] < 0.75 * min(one["high"] - one["low"] for one in parts)
+    widths = [one["high"] - one["low"] for one in parts if one["high"] is not None]
+    assert found["high"] - found["low"] < 0.75 * min(widths)
     assert found["since"] == min(one["since"] for one in parts)
     assert found["verdict"].startswith("The policy earns more than the baseline")
 
