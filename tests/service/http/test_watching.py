@@ -213,6 +213,7 @@ ANSWERS = {
     "cluster": (GET.format("/v1/cluster", "Authorization: Bearer {shop}\r\n"), 404),
     "OpenAPI document": (GET.format("/openapi.json", ""), 200),
     "call": (GET.format("/v1/policy", "Authorization: Bearer {shop}\r\n"), 200),
+    "call of one": (GET.format("/v1/users/nobody", "Authorization: Bearer {shop}\r\n"), 404),
     "refused call": (GET.format("/v1/policy", ""), 401),
     "unknown path": (GET.format("/nothing", ""), 404),
     "wrong method": (GET.format("/v1/decisions", ""), 405),
@@ -265,17 +266,16 @@ def test_each_request_beside_the_page_and_probes_is_one_line_of_the_json_log(
         child.send_signal(signal.SIGTERM)
         _, log = child.communicate(timeout=20)
     lines = [json.loads(line) for line in log.splitlines()]
-    found = {
-        line["request_id"]: (line["call"], line["status"], line["key"])
-        for line in lines
-        if line["message"] == "request"
-    }
+    requests = [line for line in lines if line["message"] == "request"]
+    found = {line["request_id"]: (line["call"], line["status"], line["key"]) for line in requests}
+    assert len(found) == len(requests)
     assert found == {
         "metrics": ("metrics", 200, "checkout"),
         "metrics-for-strangers": ("metrics", 401, None),
         "tenants": ("tenants", 200, "checkout"),
         "cluster": ("cluster", 404, "checkout"),
         "call": ("policy", 200, "checkout"),
+        "call-of-one": ("user", 404, "checkout"),
         "refused-call": ("policy", 401, None),
         "unknown-path": ("unknown", 404, None),
         "wrong-method": ("unknown", 405, None),

@@ -392,6 +392,9 @@ class Door:
         if (found := self._endpoints.get((method, path))) is not None:
             return found
         above, _, last = path.rpartition("/")
+        if last and (found := self._endpoints.get((method, f"{above}/{{id}}"))) is not None:
+            scope["path_params"] = {"id": last}
+            return found
         above, _, id = above.rpartition("/")
         scope["path_params"] = {"id": id}
         return self._endpoints.get((method, f"{above}/{{id}}/{last}")) if id else None
