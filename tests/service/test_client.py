@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from dyclu.client import AsyncClient, BatchError, Client, ServiceError, requests
@@ -254,6 +255,50 @@ def sent(ask: Callable[[Client], object]) -> list[dict[str, Any]]:
         client._http = httpx.Client(transport=httpx.MockTransport(answer))
         ask(client)
     return bodies
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("worth", [NAN, np.float32(1.0), {1}])
+def test_a_row_that_json_cannot_hold_is_refused_before_anything_is_sent(worth: object) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise AssertionError("something was sent")
+
+    seen = {"user": "ana", "features": [1.0, 0.0], "reward": 1.0}
+    with Client("http://service") as client:
+        client._http = httpx.Client(transport=httpx.MockTransport(answer))
+        for ask, good, bad in (
+            (client.observe_many, seen, seen | {"reward": worth}),
+            (
+                client.reward_many,
+                {"decision_id": "d", "value": 1.0},
+                {"decision_id": "d", "at": worth},
+            ),
+            (client.decide_many, {"user": "a", "arms": ARMS}, {"user": "a", "arms": {"x": [NAN]}}),
+        ):
+            with pytest.raises(OptionError, match=f"row {BATCH} cannot be sent .*nothing was sent"):
+                ask([*[good] * BATCH, bad])
+
+
+def test_an_answer_that_is_none_of_the_service_keeps_what_was_acknowledged() -> None:
+    """A proxy's page, say, with status 200."""
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        if len(asked) > 1:
+            return httpx.Response(200, text="<html>Sign in</html>")
+        (items,) = json.loads(request.content).values()
+        return httpx.Response(200, json={"results": [{"status": "learnt"}] * len(items)})
+
+    with Client("http://service") as client:
+        client._http = httpx.Client(transport=httpx.MockTransport(answer))
+        with pytest.raises(BatchError, match="Sign in") as failed:
+            client.observe_many(
+                [{"user": "ana", "features": [1.0, 0.0], "reward": 1.0}] * (BATCH + 1)
+            )
+    assert failed.value.results == [{"status": "learnt"}] * BATCH + [None]
 
 
 def test_many_are_sent_again_with_the_same_ids(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,8 +151,10 @@ export class Client {
     body: (row: Row) => unknown = (row) => row,
   ): Promise<Result[]> {
     const results: Result[] = [];
+    // Before anything is sent: a row that cannot be read stops the call with nothing done.
+    const bodies = rows.map(body);
     for (let start = 0; start < rows.length; start += BATCH) {
-      const part = { [name]: rows.slice(start, start + BATCH).map(body) };
+      const part = { [name]: bodies.slice(start, start + BATCH) };
       const request: Request = { method: "POST", path, body: part, batch: true };
       try {
         results.push(...(await this.#ask<{ results: Result[] }>(request)).results);

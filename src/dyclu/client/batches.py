@@ -6,6 +6,7 @@ is answered as then. If a batch fails, the caller gets the ids and the results t
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,6 +81,18 @@ class Answers:
     def all(self) -> list[dict[str, Any]]:
         """Return the results, in the order of the rows."""
         return [one for one in self._results if one is not None]
+
+
+def check_json(rows: Iterable[Any]) -> None:
+    """Refuse rows that cannot be sent, before any of them is."""
+    for place, row in enumerate(rows):
+        try:
+            json.dumps(row, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise OptionError(
+                f"row {place} cannot be sent ({error}); give plain numbers and text, and leave out "
+                "what is missing; nothing was sent"
+            ) from None
 
 
 def rows_of(items: Sequence[Item]) -> list[dict[str, Any]]:

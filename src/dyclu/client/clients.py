@@ -15,6 +15,7 @@ from dyclu.client.batches import (
     Batch,
     Item,
     batches,
+    check_json,
     decision_items,
     observation_batches,
     reward_items,
@@ -150,7 +151,8 @@ class Client:
         has the results of the batches before, and the rows with their ids.
         """
         named = with_event_ids(rows)
-        return self._ask_all(named, observation_batches(named))
+        check_json(named)
+        return self._ask_all(named, list(observation_batches(named)))
 
     def load(
         self, log: Log, *, name: str, progress: Callable[[int], None] = lambda rows: None
@@ -210,6 +212,7 @@ class Client:
         return self._ask(Request("GET", "/v1/lift"))
 
     def _ask_many(self, path: str, field: str, items: list[Item]) -> list[dict[str, Any]]:
+        check_json(item.body for item in items)
         sent = batches(path, field, items, self._owners)
         return self._ask_all(rows_of(items), sent)
 
@@ -348,7 +351,8 @@ class AsyncClient:
         has the results of the batches before, and the rows with their ids.
         """
         named = with_event_ids(rows)
-        return await self._ask_all(named, observation_batches(named))
+        check_json(named)
+        return await self._ask_all(named, list(observation_batches(named)))
 
     async def load(
         self, log: Log, *, name: str, progress: Callable[[int], None] = lambda rows: None
@@ -408,6 +412,7 @@ class AsyncClient:
         return await self._ask(Request("GET", "/v1/lift"))
 
     async def _ask_many(self, path: str, field: str, items: list[Item]) -> list[dict[str, Any]]:
+        check_json(item.body for item in items)
         sent = batches(path, field, items, self._owners)
         return await self._ask_all(rows_of(items), sent)
 

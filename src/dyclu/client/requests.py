@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -134,20 +135,25 @@ class Request:
 
     def _is_temporary(self, response: httpx.Response) -> bool:
         if self.batch and response.is_success:
-            return any(one.get("http") in TEMPORARY for one in response.json()["results"])
+            results = _told(response).get("results", ())
+            return any(one.get("http") in TEMPORARY for one in results)
         return response.status_code in TEMPORARY
 
     def _answer(self, response: httpx.Response, *, repeated: bool) -> dict[str, Any]:
         if repeated and self.if_gone is not None and response.status_code == NOT_FOUND:
             return self.if_gone
-        try:
-            answer = response.json()
-        except ValueError:
-            answer = {"error": {"message": response.text[:200] or response.reason_phrase}}
-        if not response.is_success:
+        answer = _told(response)
+        if not response.is_success or (self.batch and "results" not in answer):
             raise service_error(response.status_code, answer.get("error", {}))
-        found: dict[str, Any] = answer
-        return found
+        return answer
+
+
+def _told(response: httpx.Response) -> dict[str, Any]:
+    """Return an answer; what is not of the service, such as a proxy's page, as an error."""
+    with suppress(ValueError):
+        if isinstance(answer := response.json(), dict):
+            return answer
+    return {"error": {"message": response.text[:200] or response.reason_phrase}}
 
 
 def _pause(attempt: int, result: Result) -> float:

@@ -203,6 +203,7 @@ def test_every_answer_has_a_request_id(service: Running) -> None:
 
 
 GET = "GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n"
+HEAD = GET.replace("GET", "HEAD")
 ANSWERS = {
     "page": (GET.format("/", ""), 200),
     "script of the page": (GET.format("/page.js", ""), 200),
@@ -214,6 +215,8 @@ ANSWERS = {
     "OpenAPI document": (GET.format("/openapi.json", ""), 200),
     "call": (GET.format("/v1/policy", "Authorization: Bearer {shop}\r\n"), 200),
     "call of one": (GET.format("/v1/users/nobody", "Authorization: Bearer {shop}\r\n"), 404),
+    "call by head": (HEAD.format("/v1/users/nobody", "Authorization: Bearer {shop}\r\n"), 404),
+    "template": (GET.format("/v1/users/%7Bid%7D", "Authorization: Bearer {shop}\r\n"), 422),
     "refused call": (GET.format("/v1/policy", ""), 401),
     "unknown path": (GET.format("/nothing", ""), 404),
     "wrong method": (GET.format("/v1/decisions", ""), 405),
@@ -229,7 +232,7 @@ def answer_to(url: str, request: str) -> tuple[int, dict[str, str]]:
     place = httpx.URL(url)
     with socket.create_connection((place.host, place.port or 0), timeout=20) as one:
         one.sendall(request.encode())
-        response = http.client.HTTPResponse(one)
+        response = http.client.HTTPResponse(one, method=request.split()[0])
         response.begin()
         response.read()
         names = [name.lower() for name, _ in response.getheaders()]
@@ -276,6 +279,8 @@ def test_each_request_beside_the_page_and_probes_is_one_line_of_the_json_log(
         "cluster": ("cluster", 404, "checkout"),
         "call": ("policy", 200, "checkout"),
         "call-of-one": ("user", 404, "checkout"),
+        "call-by-head": ("user", 404, "checkout"),
+        "template": ("user", 422, "checkout"),
         "refused-call": ("policy", 401, None),
         "unknown-path": ("unknown", 404, None),
         "wrong-method": ("unknown", 405, None),

@@ -361,7 +361,7 @@ class Door:
         try:
             await self._rest(scope, receive, naming)
         finally:
-            if path not in UNLOGGED:
+            if path not in UNLOGGED and "logged" not in scope:
                 taken = time.perf_counter() - began
                 self._log(scope, LOGGED.get(path, "unknown"), naming.status, taken)
         if not body.ended:
@@ -389,7 +389,7 @@ class Door:
     def _straight(self, scope: Scope) -> ASGIApp | None:
         method, path = scope["method"], scope["path"]
         scope["path_params"] = {}
-        if (found := self._endpoints.get((method, path))) is not None:
+        if "{" not in path and (found := self._endpoints.get((method, path))) is not None:
             return found
         above, _, last = path.rpartition("/")
         if last and (found := self._endpoints.get((method, f"{above}/{{id}}"))) is not None:
@@ -474,6 +474,7 @@ class _Endpoint:
             if not service.keeps_open(tenant, scope, now=began):
                 response = response.closing()
         if service.settings.log == "json":
+            scope["logged"] = True
             log_request(scope, name, caller, response.status, taken)
         if service.traces is not None:
             service.traces.record(scope, self._call, caller, response.status, taken)

@@ -223,7 +223,9 @@ class Tenant:
             for write in self.files.cleaning():
                 write()
             self.files.sweep()
-        self.save()
+        # While a disk heals, an erasure may be half done: the state may still hold the user.
+        if self.committer.trouble is None:
+            self.save()
         with suppress(OSError):
             await asyncio.to_thread(self._share)
 

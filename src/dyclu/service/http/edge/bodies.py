@@ -26,7 +26,7 @@ LINGER = 2.0
 T = TypeVar("T")
 
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`\Z", re.DOTALL)
-_NO_NUMBER = re.compile(rb"\b(NaN|Infinity)\b")
+_NO_NUMBER = re.compile(rb"[:,\[]\s*-?(NaN|Infinity)")
 _ID_EXPECTED = "Expected `str` matching regex"
 ID_MEANING = "an id of 1 to 128 letters from a to z, digits or _.:@+=~-; hash names of people"
 """What the pattern of ids means; the first one is a letter, a digit or an underscore."""
@@ -185,7 +185,7 @@ class Reader:
         except msgspec.ValidationError as error:
             raise invalid(str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            cure = "; JSON has no NaN and no Infinity: leave the arm out, or give a number"
+            cure = "; JSON has no NaN and no Infinity: give a number, or leave it out"
             raise Refusal(
                 400,
                 "malformed",
